@@ -1,0 +1,266 @@
+"""The HTTP API: the same methods as RPC, under paths, with a document that describes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.websockets import WebSocket
+
+from coterie import __version__
+from coterie.api import docs_page
+from coterie.api import payloads as p
+from coterie.api.guard import Guard
+from coterie.api.methods import METHODS, parse, run
+from coterie.api.rpc import Connection
+from coterie.core.errors import (
+    Conflict,
+    CoterieError,
+    Forbidden,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    RateLimited,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from coterie.core.token import Scope
+from coterie.engine.access import Caller
+from coterie.engine.gateway import Gateway
+
+log = logging.getLogger("coterie.api")
+
+_MEANING: dict[type[CoterieError], str] = {
+    InvalidRequest: "The request is not right; the message says how.",
+    Unauthorized: "The token is missing or wrong.",
+    Forbidden: "The token does not allow this, or the page or host may not ask.",
+    NotFound: "There is no such thing.",
+    Conflict: "It cannot be done in the present state.",
+    TooLarge: "The request is too large.",
+    RateLimited: "Too many wrong tokens.",
+    Unavailable: "It cannot be done now; a later try may work.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    error.http_status: {"model": p.Error, "description": meaning} for error, meaning in _MEANING.items()
+}
+
+AgentId = Annotated[
+    str, Path(alias="id", description="An agent's id; `default` is whoever is the default now.")
+]
+FileName = Annotated[str, Path(description="As in SOUL.md or memory/2026-05-01.md.")]
+
+
+def create_app(gateway: Gateway, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    """The application that uvicorn serves."""
+    app = FastAPI(
+        title="Coterie",
+        version=__version__,
+        summary="One service that hosts a household of AI agents.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=ERRORS,
+        separate_input_output_schemas=False,
+    )
+    _add_errors(app)
+    _add_house(app, gateway)
+    _add_agents(app, gateway)
+    _describe(app)
+    app.add_middleware(Guard, access=gateway.access, settings=lambda: gateway.registry.sync.config.gateway)
+    return app
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+def _needs(scope: Scope) -> Any:
+    """A dependency that checks the scope before the parameters are looked at."""
+
+    def check(request: Request) -> Caller:
+        caller = _caller(request)
+        caller.require(scope)
+        return caller
+
+    return Depends(check)
+
+
+def _add_house(app: FastAPI, gateway: Gateway) -> None:
+    @app.get("/healthz", tags=["house"])
+    async def healthz() -> p.Health:
+        """The process answers. Needs no token."""
+        return p.Health()
+
+    @app.get("/readyz", tags=["house"])
+    async def readyz(caller: Caller = _needs("read")) -> p.Ready:
+        """The store answers too."""
+        await asyncio.to_thread(gateway.registry.default)
+        return p.Ready()
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        return RedirectResponse("/docs")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return Response(docs_page.HTML, media_type="text/html")
+
+    @app.get("/docs/page.js", include_in_schema=False)
+    async def docs_script() -> Response:
+        return Response(docs_page.SCRIPT, media_type="text/javascript")
+
+    @app.get("/docs/page.css", include_in_schema=False)
+    async def docs_style() -> Response:
+        return Response(docs_page.STYLE, media_type="text/css")
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return Response(status_code=204)
+
+    @app.websocket("/ws")
+    async def ws(socket: WebSocket) -> None:
+        await Connection(gateway, socket).serve()
+
+
+def _add_agents(app: FastAPI, gateway: Gateway) -> None:
+    async def do(caller: Caller, method: str, /, **params: Any) -> Any:
+        found = METHODS[method]
+        given = {key: value for key, value in params.items() if value is not None}
+        return await asyncio.to_thread(run, gateway, caller, found, parse(found.params, given))
+
+    @app.get("/api/agents", tags=["agents"])
+    async def list_agents(
+        include_archived: Annotated[bool, Query(alias="includeArchived")] = False,
+        caller: Caller = _needs("read"),
+    ) -> p.AgentList:
+        """Active agents and folders that no roster names yet."""
+        answer: p.AgentList = await do(caller, "agents.list", include_archived=include_archived)
+        return answer
+
+    @app.post("/api/agents", tags=["agents"], status_code=201)
+    async def create_agent(body: p.AgentCreate, caller: Caller = _needs("admin")) -> p.AgentInfo:
+        """A new agent with a folder of its own."""
+        answer: p.AgentInfo = await do(caller, "agents.create", **body.model_dump(exclude_unset=True))
+        return answer
+
+    @app.get("/api/agents/{id}", tags=["agents"])
+    async def get_agent(agent_id: AgentId, caller: Caller = _needs("read")) -> p.AgentInfo:
+        """One agent: identity, soul, specification and files."""
+        answer: p.AgentInfo = await do(caller, "agents.get", agent_id=agent_id)
+        return answer
+
+    @app.patch("/api/agents/{id}", tags=["agents"])
+    async def update_agent(
+        agent_id: AgentId, body: p.AgentPatch, caller: Caller = _needs("admin")
+    ) -> p.AgentInfo:
+        """Change what is given; everything else stays."""
+        answer: p.AgentInfo = await do(
+            caller, "agents.update", agent_id=agent_id, **body.model_dump(exclude_unset=True)
+        )
+        return answer
+
+    @app.delete("/api/agents/{id}", tags=["agents"])
+    async def delete_agent(agent_id: AgentId, caller: Caller = _needs("admin")) -> p.Deleted:
+        """Archive an agent: it leaves the roster, its folder stays."""
+        answer: p.Deleted = await do(caller, "agents.delete", agent_id=agent_id)
+        return answer
+
+    @app.post("/api/agents/{id}/default", tags=["agents"])
+    async def set_default_agent(agent_id: AgentId, caller: Caller = _needs("admin")) -> p.DefaultAgent:
+        """Make an agent the one that answers when nobody is named."""
+        answer: p.DefaultAgent = await do(caller, "agents.set_default", agent_id=agent_id)
+        return answer
+
+    @app.post("/api/agents/{id}/restore", tags=["agents"])
+    async def restore_agent(agent_id: AgentId, caller: Caller = _needs("admin")) -> p.Deleted:
+        """Bring an archived agent back."""
+        answer: p.Deleted = await do(caller, "agents.restore", agent_id=agent_id)
+        return answer
+
+    @app.get("/api/agents/{id}/files", tags=["agents"])
+    async def list_agent_files(agent_id: AgentId, caller: Caller = _needs("read")) -> p.FileList:
+        """An agent's files, each own, inherited or missing."""
+        answer: p.FileList = await do(caller, "agents.files.list", agent_id=agent_id)
+        return answer
+
+    @app.get("/api/agents/{id}/files/{name:path}", tags=["agents"])
+    async def get_agent_file(agent_id: AgentId, name: FileName, caller: Caller = _needs("read")) -> p.File:
+        """The text that counts for an agent."""
+        answer: p.File = await do(caller, "agents.files.get", agent_id=agent_id, name=name)
+        return answer
+
+    @app.put("/api/agents/{id}/files/{name:path}", tags=["agents"])
+    async def set_agent_file(
+        agent_id: AgentId, name: FileName, body: p.FileBody, caller: Caller = _needs("admin")
+    ) -> p.File:
+        """Write one of an agent's own files."""
+        answer: p.File = await do(
+            caller, "agents.files.set", agent_id=agent_id, name=name, **body.model_dump(exclude_unset=True)
+        )
+        return answer
+
+
+def _add_errors(app: FastAPI) -> None:
+    def answer(
+        error: CoterieError, status: int | None = None, headers: dict[str, str] | None = None
+    ) -> Response:
+        return JSONResponse({"error": error.payload()}, status or error.http_status, headers)
+
+    @app.exception_handler(CoterieError)
+    async def typed(_: Request, error: CoterieError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_right(_: Request, error: RequestValidationError) -> Response:
+        found = [
+            {"field": ".".join(str(step) for step in item["loc"][1:]), "message": str(item["msg"])}
+            for item in error.errors()
+        ]
+        first = found[0]
+        text = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
+        return answer(InvalidRequest(text.replace("Value error, ", ""), details={"fields": found[:20]}))
+
+    @app.exception_handler(HTTPException)
+    async def by_status(_: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, TooLarge):
+            return answer(error.__cause__)
+        kind = NotFound if error.status_code == 404 else InvalidRequest
+        return answer(kind(str(error.detail)), error.status_code, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        reference = secrets.token_hex(4)
+        log.error("%s %s failed (%s)", request.method, request.url.path, reference, exc_info=error)
+        return answer(Internal(f"something went wrong here; the log says what ({reference})"))
+
+
+def _describe(app: FastAPI) -> None:
+    """Wrong parameters are 400 here, never 422, and every path but health takes a bearer token."""
+    generate = app.openapi
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
+        schema = generate()
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                if path != "/healthz":
+                    operation["security"] = [{"bearer": []}]
+        components = schema["components"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            components["schemas"].pop(name, None)
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        return schema
+
+    app.openapi = document  # type: ignore[method-assign]

@@ -1,0 +1,282 @@
+"""coterie agent: who lives here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption
+
+app = typer.Typer(
+    help="Manage the household: add, show, change, archive and restore agents.", no_args_is_help=True
+)
+
+LabelOption = Annotated[str | None, typer.Option("--label", help="Display name; else the id.")]
+EmojiOption = Annotated[str | None, typer.Option("--emoji", help="One emoji.")]
+PersonalityOption = Annotated[
+    str | None, typer.Option("--personality", help="Who it is and how it speaks: the text of its SOUL.md.")
+]
+DescriptionOption = Annotated[str | None, typer.Option("--description", help="What it is for, in a line.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="<provider>/<model>; else the global default.")
+]
+ExtendsOption = Annotated[
+    str | None, typer.Option("--extends", help="An agent whose settings it starts from.")
+]
+SkillOption = Annotated[
+    list[str] | None, typer.Option("--skill", help="A skill it may use; repeat for more. None given: all.")
+]
+SystemPromptOption = Annotated[
+    str | None, typer.Option("--system-prompt", help="Instead of IDENTITY.md and SOUL.md.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key of the roster entry; the value is YAML."),
+]
+
+
+@app.command("list")
+def list_(
+    archived: Annotated[bool, typer.Option("--all", "-a", help="Archived agents too.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who lives here."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json, print_table
+
+    with connected(home) as gateway:
+        found = gateway.call("agents.list", include_archived=archived or None)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            ("* " if a["is_default"] else "  ") + a["id"],
+            " ".join(filter(None, (a["emoji"], a["label"]))),
+            a["state"],
+            a["model"] or "default",
+            ", ".join(a["skills"]) or "none",
+            a["description"] or "",
+        )
+        for a in found["agents"]
+    ]
+    print_table(("  Id", "Name", "State", "Model", "Skills", "Description"), rows)
+    if any(a["state"] == "discovered" for a in found["agents"]):
+        typer.echo("A discovered agent is a folder that no roster names; `coterie agent add ID` adds it.")
+
+
+@app.command()
+def info(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show one agent: identity, settings, and where each of its files comes from."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    with connected(home) as gateway:
+        found = gateway.call("agents.get", agent_id=name)
+    if as_json:
+        print_json(found)
+    else:
+        _print_info(found)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new agent's id: a-z, 0-9 and '-'.")],
+    label: LabelOption = None,
+    emoji: EmojiOption = None,
+    personality: PersonalityOption = None,
+    description: DescriptionOption = None,
+    model: ModelOption = None,
+    extends: ExtendsOption = None,
+    skill: SkillOption = None,
+    system_prompt: SystemPromptOption = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add an agent with a folder of its own."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    spec = _spec(description, model, extends, skill, system_prompt, settings)
+    if personality is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
+        from coterie.core.agent import check_new_id
+
+        check_new_id(name)
+        personality = typer.prompt(
+            f"Who is {label or name}? A sentence or two (empty for later)", default="", show_default=False
+        )
+    with connected(home) as gateway:
+        found = gateway.call(
+            "agents.create", id=name, label=label, emoji=emoji, soul=personality or None, spec=spec or None
+        )
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"Added {found['label']} ({found['id']}).")
+
+
+@app.command()
+def edit(
+    name: AgentArgument,
+    label: LabelOption = None,
+    emoji: EmojiOption = None,
+    personality: PersonalityOption = None,
+    description: DescriptionOption = None,
+    model: ModelOption = None,
+    extends: ExtendsOption = None,
+    skill: SkillOption = None,
+    system_prompt: SystemPromptOption = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change an agent; what is not given stays. `--set key=null` takes a key back."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    spec = _spec(description, model, extends, skill, system_prompt, settings)
+    identity = {"emoji": emoji} if emoji is not None else None
+    if not spec and label is None and identity is None and personality is None:
+        raise typer.BadParameter("nothing to change; see --help")
+    with connected(home) as gateway:
+        found = gateway.call(
+            "agents.update",
+            agent_id=name,
+            label=label,
+            identity=identity,
+            soul=personality,
+            spec=spec or None,
+        )
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"Changed {found['label']} ({found['id']}).")
+
+
+@app.command()
+def default(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Make an agent the one that answers when nobody is named."""
+    payload = _simple("agents.set_default", name, home, as_json)
+    if payload:
+        typer.echo(f"{payload['default_id']} is the default agent now.")
+
+
+@app.command()
+def remove(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Archive an agent: it leaves the roster, its folder stays. `restore` brings it back."""
+    if _simple("agents.delete", name, home, as_json):
+        typer.echo(f"Archived {name}. `coterie agent restore {name}` brings it back.")
+
+
+@app.command()
+def restore(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Bring an archived agent back."""
+    if _simple("agents.restore", name, home, as_json):
+        typer.echo(f"Restored {name}.")
+
+
+@app.command()
+def purge(
+    name: AgentArgument, yes: YesOption = False, home: HomeOption = None, as_json: JsonOption = False
+) -> None:
+    """Delete an agent and its folder for good. Asks first."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("this deletes for good; say --yes")
+        typer.confirm(f"Delete {name}, its folder and everything it remembers, for good?", abort=True)
+    if _simple("agents.purge", name, home, as_json):
+        typer.echo(f"Purged {name}.")
+
+
+@app.command()
+def apply(yes: YesOption = False, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Bring agent.yaml and the registry together now. With --yes also what is held for your word."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    with connected(home) as gateway:
+        found = gateway.call("agents.apply", yes=yes)
+    if as_json:
+        print_json(found)
+    else:
+        for heading in ("changes", "warnings", "held", "problems"):
+            for line in found[heading]:
+                typer.echo(f"{heading.removesuffix('s')}: {line}", err=heading == "problems")
+        if not any(found.values()):
+            typer.echo("agent.yaml and the registry agree.")
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+def _simple(method: str, name: str, home: Any, as_json: bool) -> dict[str, Any] | None:
+    """Call a method that takes only an agent. None once it is printed."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    with connected(home) as gateway:
+        payload = gateway.call(method, agent_id=name)
+    if as_json:
+        print_json(payload)
+        return None
+    return payload
+
+
+def _spec(
+    description: str | None,
+    model: str | None,
+    extends: str | None,
+    skill: list[str] | None,
+    system_prompt: str | None,
+    settings: list[str] | None,
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    for pair in settings or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--set")
+        from coterie.config import values
+
+        spec[key.strip()] = values(f"value: {value}").get("value")
+    given = {
+        "description": description,
+        "model": model,
+        "extends": extends,
+        "skills": skill or None,
+        "system_prompt": system_prompt,
+    }
+    return {**spec, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _print_info(agent: dict[str, Any]) -> None:
+    from coterie.cli.output import print_pairs, print_table, size
+
+    identity = agent["identity"]
+    name = " ".join(filter(None, (identity["emoji"], agent["label"])))
+    typer.echo(f"{name} ({agent['id']}){', the default agent' if agent['is_default'] else ''}")
+    pairs = [("state", agent["state"])]
+    pairs += [(key, identity[key]) for key in ("creature", "vibe") if identity[key]]
+    pairs += [(key, _short(value)) for key, value in agent["spec"].items()]
+    print_pairs(pairs)
+    soul = agent["soul"].strip()
+    if soul:
+        first = next(
+            (line for line in soul.splitlines() if line.strip() and not line.startswith("#")),
+            soul.splitlines()[0],
+        )
+        typer.echo(f"\n“{_short(first)}”")
+    print_table(
+        ("File", "State", "Size"),
+        [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
+    )
+
+
+def _short(value: Any) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= 100 else text[:99] + "…"

@@ -1,0 +1,509 @@
+"""The whole of agent.yaml as one model tree, and errors that name file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from coterie.core.agent import (
+    DEFAULT_ALIAS,
+    MAIN,
+    RESERVED_WORDS,
+    AgentSpec,
+    Label,
+    Line,
+    ModelName,
+    check_id,
+    label_key,
+    lineage,
+)
+from coterie.core.errors import CoterieError, InvalidRequest
+from coterie.core.wire import Wire
+
+FILE = "agent.yaml"
+MAX_BYTES = 4 * 1024 * 1024
+MAX_NODES = 500_000
+
+ProviderType = Literal[
+    "openai",
+    "anthropic",
+    "google",
+    "openrouter",
+    "ollama",
+    "openai-compatible",
+    "claude-cli",
+    "codex-cli",
+    "pi-cli",
+    "offline",
+]
+
+
+class Provider(Wire):
+    """Where a family of models is reached."""
+
+    type: ProviderType
+    base_url: Line | None = None
+    api_key_env: Line | None = None
+
+
+class Models(Wire):
+    """Providers by the name that stands before the slash in `<provider>/<model>`."""
+
+    providers: dict[str, Provider] = {}
+
+
+class RosterEntry(AgentSpec):
+    """One agent as the file declares it."""
+
+    name: str = Field(validation_alias=AliasChoices("name", "id", "agent_id", "agentId"))
+    label: Label | None = Field(None, validation_alias=AliasChoices("label", "display_name", "displayName"))
+
+    @field_validator("name")
+    @classmethod
+    def _slug(cls, value: str) -> str:
+        try:
+            check_id(value)
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+        if value == DEFAULT_ALIAS or value in RESERVED_WORDS:
+            raise ValueError(f"{value!r} is a reserved word")
+        return value
+
+
+class Agents(Wire):
+    """Who lives here, and who answers when nobody is named."""
+
+    default: str = MAIN
+    roster: list[RosterEntry] = []
+
+    @field_validator("roster", mode="before")
+    @classmethod
+    def _nothing_is_empty(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+
+class Peer(Wire):
+    kind: Literal["dm", "direct", "group", "channel"]
+    id: str
+
+
+class Match(Wire):
+    """Which inbound messages a binding is about."""
+
+    channel: str
+    account: str | None = None
+    peer: Peer | None = None
+
+
+class Binding(Wire):
+    agent: str
+    match: Match
+
+
+class Account(Wire):
+    """One account of a channel. Secrets are named, never written."""
+
+    token_env: Line | None = None
+    secret_env: Line | None = None
+    api_base: Line | None = None
+
+
+class Channel(Wire):
+    accounts: dict[str, Account] = {}
+
+
+class Subagents(Wire):
+    max_children: PositiveInt = 20
+    max_concurrent: PositiveInt = 8
+
+
+class Delegation(Wire):
+    max_depth: Annotated[int, Field(ge=1, le=5)] = 1
+    trace_ttl_s: PositiveInt = 86_400
+    trace_turns: PositiveInt = 100
+
+
+class Plugins(Wire):
+    disabled: list[str] = []
+
+
+class Database(Wire):
+    url: str = "sqlite:///coterie.db"
+
+    @field_validator("url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        if not value.startswith(("sqlite:///", "postgresql://")):
+            raise ValueError("write sqlite:///FILE or postgresql://…")
+        return value
+
+
+class Gateway(Wire):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
+    allowed_hosts: list[str] = []
+    """Host names besides loopback under which clients may reach the gateway."""
+    allowed_origins: list[str] = []
+    """Web origins besides its own that may call it."""
+
+
+class Config(Wire):
+    """agent.yaml."""
+
+    version: Literal[1] = 1
+    default_model: ModelName = "offline/demo"
+    models: Models = Models()
+    agents: Agents = Agents()
+    bindings: list[Binding] = []
+    channels: dict[str, Channel] = {}
+    subagents: Subagents = Subagents()
+    delegation: Delegation = Delegation()
+    plugins: Plugins = Plugins()
+    database: Database = Database()
+    gateway: Gateway = Gateway()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections_count_as_absent(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, Mapping) else data
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and where."""
+
+    message: str
+    key: str = ""
+    """Dotted path, as in `agents.roster[0].model`."""
+    line: int | None = None
+    file: str = FILE
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file} line {self.line}"
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+    def payload(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.line, "key": self.key, "message": self.message}
+
+
+class ConfigError(CoterieError):
+    """A file that cannot be put in force. The last good one stays."""
+
+    code = "INVALID_REQUEST"
+    http_status = 400
+
+    def __init__(self, problems: list[Problem]) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"{problems[0]}{more}", details={"problems": [p.payload() for p in problems]})
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a file is checked against beyond its own text."""
+
+    skills: Collection[str] = ()
+    archived: Collection[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of archived agents, by id: they may come back and must not clash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    config: Config
+    entries: dict[str, dict[str, Any]]
+    """Roster entries by name, in file order, as written (canonical keys, nothing defaulted)."""
+    warnings: list[Problem]
+
+
+def parse(text: str, surroundings: Surroundings | None = None) -> Parsed:
+    """The configuration in a text. Raises ConfigError with every problem found."""
+    tree = _load(text)
+    try:
+        config = Config.model_validate(_plain(tree))
+    except ValidationError as error:
+        raise ConfigError(_problems(error, tree)) from None
+    problems, warnings = _check_names(config, tree, surroundings or Surroundings())
+    if problems:
+        raise ConfigError(problems)
+    entries = {entry.name: written(entry) for entry in config.agents.roster}
+    return Parsed(config, entries, warnings)
+
+
+def values(text: str) -> dict[str, Any]:
+    """What a text says, as plain values, before anything is checked."""
+    plain = _plain(_load(text))
+    assert isinstance(plain, dict)
+    return plain
+
+
+def written(entry: RosterEntry) -> dict[str, Any]:
+    """A roster entry without its name: label and spec as they were said."""
+    data = entry.written()
+    del data["name"]
+    if data.get("label") in (None, entry.name):
+        data.pop("label", None)
+    return data
+
+
+def _load(text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise ConfigError([Problem(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB")])
+    try:
+        tree = YAML(typ="rt").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else None
+        what = " ".join(str(error.problem or error.context or "not valid YAML").split())
+        raise ConfigError([Problem(f"not valid YAML: {what.split(' To suppress')[0]}", line=line)]) from None
+    except (YAMLError, ValueError, RecursionError) as error:
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError([Problem(f"not valid YAML: {what}")]) from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, Mapping):
+        raise ConfigError([Problem("the file must hold keys and values", line=1)])
+    return tree
+
+
+def _plain(tree: Any) -> Any:
+    """Plain Python values. Aliases expand, so the size of the result is bounded."""
+    left = MAX_NODES
+
+    def convert(node: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > 50:
+            raise ConfigError([Problem("the file expands to too many values")])
+        if isinstance(node, Mapping):
+            return {str(key): convert(value, depth + 1) for key, value in node.items()}
+        if isinstance(node, list | tuple | set):
+            return [convert(value, depth + 1) for value in node]
+        if isinstance(node, bool) or node is None:
+            return node
+        for kind in (int, float, str):
+            if isinstance(node, kind):
+                return kind(node)
+        return str(node)
+
+    return convert(tree, 0)
+
+
+def _problems(error: ValidationError, tree: Any) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    for item in error.errors(include_url=False):
+        steps = list(_real_steps(item["loc"], tree))
+        key = _dotted(steps)
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key"
+            near = difflib.get_close_matches(str(steps[-1]), _keys_at(Config, steps[:-1]), n=1, cutoff=0.6)
+            if near:
+                message += f"; did you mean {near[0]!r}?"
+        elif item["type"] == "missing":
+            message = "is missing"
+        found.setdefault(key, Problem(message, key, _line(tree, steps)))
+    return list(found.values())
+
+
+def _real_steps(loc: tuple[int | str, ...], tree: Any) -> Iterator[int | str]:
+    """A pydantic location without the tags of unions, spelled as in the file."""
+    node = tree
+    for position, step in enumerate(loc):
+        if isinstance(node, Mapping):
+            names = [step, to_camel(str(step)), *_OTHER_SPELLINGS.get(str(step), ())]
+            name = next((n for n in names if n in node), None)
+            if name is None and position < len(loc) - 1:
+                continue
+            yield step if name is None else name
+            node = node.get(name) if name is not None else None
+        elif isinstance(node, list) and isinstance(step, int):
+            yield step
+            node = node[step] if step < len(node) else None
+        elif node is None:
+            continue
+        else:
+            return
+
+
+_OTHER_SPELLINGS = {
+    "skill_allowlist": ("skills",),
+    "name": ("id", "agent_id", "agentId"),
+    "label": ("display_name", "displayName"),
+}
+
+
+def _dotted(steps: list[int | str]) -> str:
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def _line(tree: Any, steps: list[int | str]) -> int | None:
+    """The line that a path leads to, or that of the nearest parent."""
+    node, line = tree, 1
+    for step in steps:
+        try:
+            if isinstance(step, int):
+                line = node.lc.item(step)[0] + 1
+            else:
+                line = node.lc.key(step)[0] + 1
+        except (AttributeError, KeyError, TypeError, IndexError):
+            break
+        node = node[step]
+    return line
+
+
+def _keys_at(model: type[BaseModel], steps: list[int | str]) -> list[str]:
+    """Valid keys at a path, found by walking the types."""
+    current: Any = model
+    for step in steps:
+        current = _unwrap(current)
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            names = {to_camel(n): n for n in current.model_fields} | {n: n for n in current.model_fields}
+            name = names.get(str(step))
+            if name is None:
+                return []
+            current = current.model_fields[name].annotation
+        else:
+            args = typing.get_args(current)
+            if not args:
+                return []
+            current = args[-1]
+    current = _unwrap(current)
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return (
+            [*current.model_fields, "skills"] if issubclass(current, AgentSpec) else [*current.model_fields]
+        )
+    return []
+
+
+def _unwrap(annotation: Any) -> Any:
+    """The interesting branch of Optional, Annotated and unions: the model or container in it."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _unwrap(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        branches = [_unwrap(a) for a in typing.get_args(annotation) if a is not type(None)]
+        return next((b for b in branches if isinstance(b, type) and issubclass(b, BaseModel)), branches[0])
+    return annotation
+
+
+def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[Problem], list[Problem]]:
+    """Names that must exist, and rules that match nothing."""
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+    roster = config.agents.roster
+    known = {MAIN, *(entry.name for entry in roster), *around.archived}
+
+    def at(into: list[Problem], message: str, *steps: int | str) -> None:
+        real = list(_real_steps(steps, tree))
+        into.append(Problem(message, _dotted(real), _line(tree, real)))
+
+    def must_exist(name: str, *steps: int | str) -> None:
+        if name not in known and name != DEFAULT_ALIAS:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            at(problems, f"no agent is named {name!r}{hint}", *steps)
+
+    names: dict[str, int] = {}
+    labels = {label_key(label): agent for agent, label in around.labels.items()}
+    for index, entry in enumerate(roster):
+        here: tuple[int | str, ...] = ("agents", "roster", index)
+        if entry.name in names:
+            at(problems, f"the name {entry.name!r} is used twice", *here, "name")
+            continue
+        names[entry.name] = index
+        label = entry.label or entry.name
+        owner = labels.setdefault(label_key(label), entry.name)
+        if owner != entry.name:
+            at(problems, f"the label {label!r} belongs to {owner!r} already", *here, "label")
+        if entry.extends is not None:
+            must_exist(entry.extends, *here, "extends")
+        for number, name in enumerate(entry.skill_allowlist or []):
+            if not _is_glob(name) and name not in around.skills:
+                at(problems, f"no skill is named {name!r} in skills/", *here, "skill_allowlist", number)
+        for number, name in enumerate(entry.memory.group):
+            must_exist(name, *here, "memory", "group", number)
+        if entry.personality is not None:
+            problem = _personality_problem(entry.personality, entry.name)
+            if problem:
+                at(problems, problem, *here, "personality")
+    for entry in roster:
+        here = ("agents", "roster", names[entry.name])
+        for key, pool in (
+            ("agent_allowlist", known),
+            ("agent_denylist", known),
+            ("skill_allowlist", set(around.skills)),
+            ("skill_denylist", set(around.skills)),
+        ):
+            for number, pattern in enumerate(getattr(entry, key) or []):
+                if pattern != "*" and not any(matches(name, pattern) for name in pool):
+                    at(warnings, f"{pattern!r} matches nothing", *here, key, number)
+    parents = {entry.name: entry.extends for entry in roster}
+    circles: set[frozenset[str]] = set()
+    for entry in roster:
+        try:
+            list(lineage(entry.name, parents))
+        except CoterieError as error:
+            circle = frozenset((error.details or {})["circle"])
+            if circle not in circles:
+                at(
+                    problems,
+                    error.message,
+                    "agents",
+                    "roster",
+                    names[min(circle, key=names.__getitem__)],
+                    "extends",
+                )
+            circles.add(circle)
+    if config.agents.default == DEFAULT_ALIAS:
+        at(
+            problems,
+            "'default' stands for whichever agent is named here; name a real one",
+            "agents",
+            "default",
+        )
+    else:
+        must_exist(config.agents.default, "agents", "default")
+    for index, binding in enumerate(config.bindings):
+        must_exist(binding.agent, "bindings", index, "agent")
+    return problems, warnings
+
+
+def _personality_problem(path: str, agent: str) -> str | None:
+    parts = path.split("/")
+    if not path.endswith(".md") or path.startswith("/") or "\\" in path or {"", ".", ".."} & set(parts):
+        return "must be the path of a .md file inside the home folder"
+    if parts[0] == "agents" and (len(parts) < 3 or parts[1] != agent):
+        return "must not lie in another agent's folder"
+    return None
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(c in pattern for c in "*?[")
+
+
+def matches(name: str, pattern: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, pattern)

@@ -1,0 +1,1 @@
+"""The rules: pure functions and values, no I/O, no clock."""

@@ -1,0 +1,277 @@
+"""What an agent is: its id, its specification, and what it takes over from a template."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from coterie.core.errors import Conflict, InvalidRequest
+from coterie.core.wire import Wire
+
+MAIN = "main"
+DEFAULT_ALIAS = "default"
+ID_RULE = "an id is 1 to 50 characters of a-z, 0-9 and '-', and starts with a letter or a digit"
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+
+# First path segments that the HTTP API uses below /api/agents.
+RESERVED_WORDS = frozenset({"subagents", "apply"})
+
+
+class AgentState(StrEnum):
+    ACTIVE = "active"
+    ARCHIVED = "archived"
+    PURGING = "purging"  # being deleted for good; finished at the next start if that was cut short
+    DISCOVERED = "discovered"  # a folder that no roster names: listed, never run, never stored
+
+
+def check_id(value: str) -> str:
+    """The id itself, or an error that states the rule."""
+    if not _ID.fullmatch(value):
+        raise InvalidRequest(f"{value!r} is not an agent id: {ID_RULE}", details={"field": "id"})
+    return value
+
+
+def check_new_id(value: str) -> str:
+    """As check_id, and not one of the words that can never name a new agent."""
+    check_id(value)
+    if value == MAIN:
+        raise Conflict("'main' always exists and cannot be created", details={"field": "id"})
+    if value == DEFAULT_ALIAS:
+        raise InvalidRequest(
+            "'default' is another name for the default agent and cannot be created", details={"field": "id"}
+        )
+    if value in RESERVED_WORDS:
+        raise InvalidRequest(f"{value!r} is a reserved word of the API", details={"field": "id"})
+    return value
+
+
+def check_label(value: str) -> str:
+    """A label is one line that people read; it also stands inside `[@agent:<label>#<id>]`."""
+    if not value.strip():
+        raise ValueError("a label must not be empty")
+    if value != value.strip():
+        raise ValueError("a label must not begin or end with a space")
+    if len(value) > 100:
+        raise ValueError("a label has at most 100 characters")
+    bad = next(
+        (c for c in value if c in "[]#" or unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")), None
+    )
+    # Zero-width joiners hold emoji together and are harmless; other format characters hide text.
+    if bad is not None and bad not in "\u200d":
+        raise ValueError(f"a label must not contain {bad!r}")
+    return value
+
+
+def label_key(label: str) -> str:
+    """Two labels with the same key look the same to a person."""
+    return unicodedata.normalize("NFKC", label).casefold()
+
+
+def check_pattern(value: str) -> str:
+    """A glob over names: `*`, `?` and `[...]`."""
+    if not value or value != value.strip():
+        raise ValueError("a pattern must not be empty or padded with spaces")
+    if any(unicodedata.category(c) == "Cc" for c in value):
+        raise ValueError("a pattern must not contain control characters")
+    depth = value.replace("[[]", "").replace("[]]", "")
+    if depth.count("[") != depth.count("]"):
+        raise ValueError(f"the pattern {value!r} has an unbalanced '['")
+    return value
+
+
+def _plain_text(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("text must not contain NUL characters")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("text must be valid Unicode") from None
+    return value
+
+
+def _model_name(value: str) -> str:
+    provider, slash, model = value.partition("/")
+    if not slash or not provider or not model or value != value.strip():
+        raise ValueError(f"{value!r} is not a model; write <provider>/<model>, as in openai/gpt-5.2")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_plain_text)]
+Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain_text)]
+Label = Annotated[str, AfterValidator(check_label)]
+Pattern = Annotated[str, AfterValidator(check_pattern)]
+ModelName = Annotated[str, AfterValidator(_model_name)]
+Patterns = list[Pattern] | None
+"""Missing or null: no restriction. Empty: nothing. Otherwise globs."""
+
+
+class ModelChoice(Wire):
+    """Which model an agent uses, and what is tried after it when the provider fails."""
+
+    primary: ModelName
+    fallbacks: list[ModelName] = []
+
+
+class MemoryPolicy(Wire):
+    """What an agent may read of the shared memory, and what a turn recalls of it."""
+
+    read_policy: Literal["shared", "isolated", "group"] = "shared"
+    group: list[str] = []
+    recall: bool = True
+    recall_tokens: PositiveInt = 800
+    tags: list[str] | None = None
+
+
+class SubagentPolicy(Wire):
+    """Bounds on the children that an agent may start."""
+
+    max_children: PositiveInt | None = None
+    max_concurrent: PositiveInt | None = None
+
+
+class Limits(Wire):
+    """Ceilings on what an agent may use."""
+
+    concurrency: PositiveInt | None = None
+    rounds_per_turn: PositiveInt | None = None
+    tokens_per_turn: PositiveInt | None = None
+    cost_per_turn: NonNegativeFloat | None = None
+    tokens_per_day: PositiveInt | None = None
+    cost_per_day: NonNegativeFloat | None = None
+
+
+def _model_choice(value: Any) -> Any:
+    return {"primary": value} if isinstance(value, str) else value
+
+
+class AgentSpec(Wire):
+    """Everything that makes one agent differ from another, as its roster entry says it."""
+
+    description: Line | None = None
+    type: Literal["chat", "external"] = "chat"
+    model: Annotated[ModelChoice | None, BeforeValidator(_model_choice)] = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    thinking: bool | Literal["low", "medium", "high"] | None = None
+    max_tokens: PositiveInt | None = None
+    system_prompt: Text | None = None
+    personality: Line | None = None
+    """Path of the file that serves as SOUL.md, relative to the home folder."""
+    skill_allowlist: Patterns = Field(
+        None, validation_alias=AliasChoices("skill_allowlist", "skillAllowlist", "skills")
+    )
+    skill_denylist: Patterns = None
+    tool_allowlist: Patterns = None
+    tool_denylist: Patterns = None
+    capability_allowlist: Patterns = None
+    capability_denylist: Patterns = None
+    agent_allowlist: Patterns = None
+    agent_denylist: Patterns = None
+    tool_exposure: Literal["tools", "skills", "mixed"] = "tools"
+    memory: MemoryPolicy = MemoryPolicy()
+    subagents: SubagentPolicy = SubagentPolicy()
+    limits: Limits = Limits()
+    ui_visible: bool = True
+    extends: str | None = None
+    input_url: Line | None = None
+    secret_env: Line | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_other_spellings(cls, data: Any) -> Any:
+        """The JSON configuration of other assistants: `provider` beside `model`, `chat`, `apiExposed`."""
+        if not isinstance(data, Mapping):
+            return data
+        entry = dict(data)
+        entry.pop("apiExposed", None)
+        entry.pop("api_exposed", None)
+        chat = entry.pop("chat", None)
+        if isinstance(chat, Mapping):
+            for key in ("provider", "model"):
+                if key in chat:
+                    entry.setdefault(key, chat[key])
+        provider = entry.pop("provider", None)
+        model = entry.get("model")
+        if isinstance(provider, str) and isinstance(model, str) and "/" not in model:
+            entry["model"] = f"{provider}/{model}"
+        elif isinstance(provider, str) and model is None:
+            raise ValueError("provider needs a model beside it, or write model: <provider>/<model>")
+        return entry
+
+    @model_validator(mode="after")
+    def _external_needs_an_address(self) -> AgentSpec:
+        if self.type == "external" and self.input_url is None and self.extends is None:
+            raise ValueError("an external agent needs input_url")
+        return self
+
+    def written(self) -> dict[str, Any]:
+        """What was said, and nothing that was merely defaulted. The form in which a spec is stored."""
+        data = self.model_dump(mode="json", exclude_unset=True)
+        choice = data.get("model")
+        if isinstance(choice, dict) and not choice.get("fallbacks"):
+            data["model"] = choice["primary"]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One row of the registry."""
+
+    id: str
+    label: str
+    is_default: bool
+    state: AgentState
+    spec: Mapping[str, Any]
+    """As written: see AgentSpec.written."""
+    created_at: str
+    updated_at: str
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The agent as its roster entry holds it."""
+        label = {} if self.label == self.id else {"label": self.label}
+        return {"name": self.id, **label, **self.spec}
+
+
+def lineage(agent_id: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    """The agent and its templates, nearest first. A cycle is an error that shows it whole."""
+    seen: list[str] = []
+    current: str | None = agent_id
+    while current is not None:
+        if current in seen:
+            circle = [*seen[seen.index(current) :], current]
+            raise Conflict(
+                f"extends goes round in a circle: {' → '.join(circle)}", details={"circle": circle}
+            )
+        seen.append(current)
+        yield current
+        current = parents.get(current)
+
+
+def inherit(written: list[Mapping[str, Any]]) -> AgentSpec:
+    """One spec from an agent's own (first) and its templates'. Lists replace, scalars override."""
+    merged: dict[str, Any] = {}
+    for layer in reversed(written):
+        for key, value in layer.items():
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                merged[key] = {**merged[key], **value}
+            else:
+                merged[key] = value
+    own = written[0]
+    merged.pop("extends", None)
+    if own.get("extends") is not None:
+        merged["extends"] = own["extends"]
+    return AgentSpec.model_validate(merged)

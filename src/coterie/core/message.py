@@ -1,0 +1,83 @@
+"""A message and its parts, in Coterie's own form. Providers convert it; nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["user", "assistant", "tool", "system"]
+Origin = Literal["user", "agent", "schedule", "system", "external"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingPart:
+    """What a model thought. The signature means something only to the model that made it."""
+
+    text: str
+    signature: str | None = None
+    model: str | None = None
+    """`<provider>/<model>` that produced it; sent back to no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model asked for. `arguments` is the model's own string, byte for byte."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+Part = TextPart | ThinkingPart | ToolCall
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One entry of a transcript."""
+
+    id: str
+    role: Role
+    origin: Origin
+    text: str
+    """What a person sees. For role tool: the result as the model sees it."""
+    parts: tuple[Part, ...] = ()
+    """Only on assistant messages: text, thinking and calls in the model's order."""
+    call_id: str | None = None
+    """Only on tool messages: the call that this is the result of."""
+    tool_name: str | None = None
+    meta: Mapping[str, Any] | None = None
+    agent_id: str = "main"
+    run_id: str | None = None
+    seq: int | None = None
+    """Place in the transcript; None while the message waits in the inbox."""
+    created_at: str = ""
+    wire: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Forms of this message that providers have already made, by protocol. Never stored."""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    """In US dollars; None where no price is known."""
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = None if self.cost is None and other.cost is None else (self.cost or 0) + (other.cost or 0)
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            cost,
+        )

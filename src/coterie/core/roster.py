@@ -1,0 +1,91 @@
+"""Merging the file's roster with the registry's, against what both last agreed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coterie.core.agent import MAIN
+
+Entry = Mapping[str, Any]
+"""A roster entry as written, without its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Who is in the household, in order, and who is the default."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    default: str = MAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What each side has to take over so that both are the same."""
+
+    merged: Roster
+    """What both sides hold once everything below is done; entries the file dropped are still in it."""
+    dropped: tuple[str, ...]
+    """Agents that vanished from the file: candidates for the archive."""
+    removed: tuple[str, ...]
+    """Agents that the registry archived: they leave the file. Their merged entry keeps the file's last edits."""
+    overruled: tuple[str, ...]
+    """Keys that both sides changed, where the file's value was taken."""
+
+
+_ABSENT: Any = object()
+
+
+def merge(base: Roster, file: Roster, registry: Roster) -> Merge:
+    """Three-way, key by key. An edit made on one side only always survives; on a clash the file wins."""
+    overruled: list[str] = []
+    merged: dict[str, Entry] = {}
+    dropped: list[str] = []
+    removed: list[str] = []
+    order = [*file.entries, *(i for i in registry.entries if i not in file.entries)]
+    order += [i for i in base.entries if i not in file.entries and i not in registry.entries]
+    for agent in order:
+        was, told, runs = base.entries.get(agent), file.entries.get(agent), registry.entries.get(agent)
+        if told is None and runs is None:
+            continue
+        if was is not None and told is None:
+            assert runs is not None
+            dropped.append(agent)
+            merged[agent] = runs
+            continue
+        if told is None or runs is None:
+            present = told if runs is None else runs
+            assert present is not None
+            merged[agent] = present
+        else:
+            merged[agent] = _merge_entry(agent, was or {}, told, runs, overruled)
+        if was is not None and runs is None:
+            removed.append(agent)
+    default = _pick("agents.default", base.default, file.default, registry.default, overruled)
+    return Merge(Roster(merged, default), tuple(dropped), tuple(removed), tuple(overruled))
+
+
+def _merge_entry(agent: str, was: Entry, told: Entry, runs: Entry, overruled: list[str]) -> Entry:
+    keys = [*told, *(k for k in runs if k not in told)]
+    result: dict[str, Any] = {}
+    for key in keys:
+        value = _pick(
+            f"{agent}.{key}",
+            was.get(key, _ABSENT),
+            told.get(key, _ABSENT),
+            runs.get(key, _ABSENT),
+            overruled,
+        )
+        if value is not _ABSENT:
+            result[key] = value
+    return result
+
+
+def _pick(name: str, was: Any, told: Any, runs: Any, overruled: list[str]) -> Any:
+    if told == runs or runs == was:
+        return told
+    if told == was:
+        return runs
+    overruled.append(name)
+    return told

@@ -1,0 +1,277 @@
+"""A tool: a typed Python function that a model may call."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, get_type_hints, overload
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from coterie.core.errors import InvalidRequest
+from coterie.core.ports import ToolSchema
+
+NAME_RULE = "a tool's name is 1 to 64 characters of a-z, A-Z, 0-9, '_' and '-'"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.M)
+_PARAMETER = re.compile(r"^\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+_PROBLEMS_SHOWN = 5
+
+
+class ToolInputError(InvalidRequest):
+    """The arguments of a call do not fit the tool. The message is for the model."""
+
+
+class Workspace(Protocol):
+    """The files of one agent. No path leaves them; a bad one raises InvalidRequest, an absent one NotFound."""
+
+    def read_text(self, path: str) -> str: ...
+
+    def write_text(self, path: str, content: str) -> None:
+        """Create or replace the file, and the folders that lead to it."""
+
+    def entries(self, path: str = "") -> list[tuple[str, int | None]]:
+        """Name and size of what is in a folder; the size of a folder is None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """On whose behalf a call is made, and the handles that are bound to it."""
+
+    agent_id: str
+    session_key: str
+    run_id: str
+    call_id: str
+    workspace: Workspace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """A function as models see it, with what the policy needs to know about it."""
+
+    schema: ToolSchema
+    function: Callable[..., object]
+    arguments: type[BaseModel]
+    """The arguments object; fields are named by place and carry the parameter's name as their alias."""
+    capabilities: tuple[str, ...] = ()
+    safe_to_repeat: bool = False
+    """A call that was cut off by a crash may simply be made again."""
+    takes_context: bool = False
+    plugin: str = ""
+    """Id of the plug-in that brought it."""
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    @property
+    def description(self) -> str:
+        return self.schema.description
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, for Python code that wants it."""
+        return self.function(*args, **kwargs)
+
+    async def call(self, context: ToolContext, arguments: str) -> str:
+        """Run on the model's own argument string. Raises ToolInputError, or whatever the function raises."""
+        values = self.parse(arguments)
+        leading = (context,) if self.takes_context else ()
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                result = await self.function(*leading, **values)
+            else:
+                result = await asyncio.to_thread(_contained, self.function, leading, values)
+                if inspect.isawaitable(result):
+                    result = await result
+        except SystemExit as error:
+            # A tool must not end the service.
+            raise RuntimeError(f"{self.name} tried to exit with {error.code!r}") from error
+        return result_text(result)
+
+    def parse(self, arguments: str) -> dict[str, Any]:
+        """The arguments that the model gave, checked and converted, by parameter name."""
+        try:
+            parsed = self.arguments.model_validate_json(arguments.strip() or "{}")
+        except ValidationError as error:
+            raise ToolInputError(f"{self.name}: {self._explain(error)}") from None
+        fields = self.arguments.model_fields
+        return {str(field.alias): getattr(parsed, name) for name, field in fields.items()}
+
+    def _explain(self, error: ValidationError) -> str:
+        problems = []
+        for item in error.errors(include_url=False, include_input=False):
+            where = ".".join(str(step) for step in item["loc"])
+            match item["type"]:
+                case "json_invalid":
+                    return f"the arguments are not valid JSON ({item['msg'].removeprefix('Invalid JSON: ')})"
+                case "string_unicode" if not where:
+                    return "the arguments are not valid Unicode"
+                case "model_type" if not where:
+                    return "the arguments must be a JSON object"
+                case "missing":
+                    problems.append(f"argument {where!r} is missing")
+                case "extra_forbidden":
+                    known = ", ".join(str(field.alias) for field in self.arguments.model_fields.values())
+                    problems.append(
+                        f"there is no argument {where!r} ({f'known: {known}' if known else 'it takes none'})"
+                    )
+                case _:
+                    problems.append(f"argument {where!r}: {item['msg']}")
+        more = len(problems) - _PROBLEMS_SHOWN
+        return "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; and {more} more problems" if more > 0 else "")
+
+
+@overload
+def tool(function: Callable[..., object], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *, capabilities: Sequence[str] = (), safe_to_repeat: bool = False, name: str | None = None
+) -> Callable[[Callable[..., object]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    capabilities: Sequence[str] = (),
+    safe_to_repeat: bool = False,
+    name: str | None = None,
+) -> Tool | Callable[[Callable[..., object]], Tool]:
+    """Make a tool of a function. Its signature and docstring are what models are told."""
+    if isinstance(capabilities, str):
+        raise TypeError(f"capabilities is a list of names: write [{capabilities!r}]")
+
+    def decorate(function: Callable[..., object]) -> Tool:
+        return _make(function, name or function.__name__, tuple(capabilities), safe_to_repeat)
+
+    return decorate if function is None else decorate(function)
+
+
+def result_text(result: object) -> str:
+    """A tool's result as the model reads it: text as it is, anything else as compact JSON."""
+    if isinstance(result, str):
+        return result
+    if result is None:
+        return "done"
+    return pydantic_core.to_json(result, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+
+
+def _contained(
+    function: Callable[..., object], leading: tuple[object, ...], values: Mapping[str, Any]
+) -> object:
+    try:
+        return function(*leading, **values)
+    except StopIteration as error:
+        # A future cannot carry it: the caller would wait for ever.
+        raise RuntimeError("the tool let a StopIteration escape") from error
+
+
+def _make(
+    function: Callable[..., object], name: str, capabilities: tuple[str, ...], safe_to_repeat: bool
+) -> Tool:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a tool: {NAME_RULE}")
+    summary, about = _read_docstring(inspect.getdoc(function) or "")
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())
+    takes_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
+    if takes_context:
+        del parameters[0]
+    arguments = _arguments_model(name, parameters, hints, about)
+    schema = ToolSchema(name, summary or name.replace("_", " "), _terse_schema(arguments))
+    return Tool(schema, function, arguments, capabilities, safe_to_repeat, takes_context)
+
+
+def _arguments_model(
+    name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any], about: Mapping[str, str]
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for place, parameter in enumerate(parameters):
+        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+            raise TypeError(
+                f"{name}: parameter {parameter} cannot be described to a model; give it a name of its own"
+            )
+        if parameter.name not in hints:
+            raise TypeError(f"{name}: parameter {parameter.name!r} needs a type annotation")
+        # Named by place: a parameter may be called like a method of BaseModel.
+        fields[f"argument_{place}"] = (
+            hints[parameter.name],
+            Field(
+                ... if parameter.default is inspect.Parameter.empty else parameter.default,
+                alias=parameter.name,
+                description=about.get(parameter.name),
+            ),
+        )
+    config = ConfigDict(extra="forbid", protected_namespaces=(), arbitrary_types_allowed=False)
+    model: type[BaseModel] = create_model(name, __config__=config, **fields)
+    return model
+
+
+class _QuietSchema(GenerateJsonSchema):
+    ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
+
+
+def _terse_schema(arguments: type[BaseModel]) -> dict[str, Any]:
+    """Every byte of it is paid for in each prompt."""
+    schema = _terse(arguments.model_json_schema(schema_generator=_QuietSchema))
+    # Unknown arguments are refused by the call itself, with a better message.
+    schema.pop("additionalProperties", None)
+    schema.setdefault("properties", {})
+    return dict(schema)
+
+
+def _terse(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_terse(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    kept: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in ("properties", "$defs", "patternProperties"):
+            kept[key] = {name: _terse(schema) for name, schema in value.items()}
+        elif key in ("default", "enum", "const", "examples"):
+            kept[key] = value
+        elif key != "title":
+            kept[key] = _terse(value)
+    if "default" in kept and kept["default"] is None:
+        # Left out means None already; saying so costs three keys.
+        del kept["default"]
+        choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]
+        if len(choices) == 1:
+            del kept["anyOf"]
+            kept = {**choices[0], **kept}
+        elif choices:
+            kept["anyOf"] = choices
+    return kept
+
+
+def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """What the function does, and what each parameter means, from a docstring with an `Args:` block."""
+    # Splitting at the headings leaves: text, heading, block, heading, block…
+    summary, *sections = _SECTION.split(doc)
+    about: dict[str, str] = {}
+    for heading, block in zip(sections[::2], sections[1::2], strict=True):
+        if heading in ("Args", "Arguments", "Parameters"):
+            about.update(_read_parameters(block))
+    return summary.strip(), about
+
+
+def _read_parameters(block: str) -> dict[str, str]:
+    about: dict[str, str] = {}
+    lines = [line for line in inspect.cleandoc(block).splitlines() if line.strip()]
+    current: str | None = None
+    for line in lines:
+        match = _PARAMETER.match(line)
+        if match:
+            current = match.group(1)
+            about[current] = match.group(2).strip()
+        elif current is not None and line[0].isspace():
+            about[current] = f"{about[current]} {line.strip()}".strip()
+    return about

@@ -1,0 +1,126 @@
+"""The home folder: where everything lies, and the locks in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.core.errors import Unavailable
+
+ENVIRONMENT = "COTERIE_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths below one home folder."""
+
+    path: Path
+
+    @classmethod
+    def locate(cls, given: Path | None = None) -> Home:
+        """`--home`, else COTERIE_HOME, else ~/.coterie."""
+        chosen = given or Path(os.environ.get(ENVIRONMENT) or "~/.coterie")
+        return cls(chosen.expanduser().absolute())
+
+    @property
+    def config(self) -> Path:
+        return self.path / "agent.yaml"
+
+    @property
+    def agents(self) -> Path:
+        return self.path / "agents"
+
+    @property
+    def skills(self) -> Path:
+        return self.path / "skills"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def backups(self) -> Path:
+        return self.path / "backups"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def gateway(self) -> Path:
+        return self.run / "gateway.json"
+
+    def prepare(self) -> None:
+        """Make the folders that everything else relies on."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self.agents, self.run):
+                folder.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Unavailable(f"the home folder {self.path} cannot be used: {error.strerror}") from error
+
+    def skill_names(self) -> list[str]:
+        """Skills of the shared pool."""
+        return sorted(p.parent.name for p in self.skills.glob("*/SKILL.md"))
+
+    @contextmanager
+    def registry_lock(self) -> Iterator[None]:
+        """Held while the registry and agent.yaml change together."""
+        with _locked(self.run / "registry.lock", wait=60, busy="another process is changing the household"):
+            yield
+
+    @contextmanager
+    def engine_lock(self, wait: float = 5) -> Iterator[None]:
+        """Held by the one process that runs turns here; the kernel frees it when that process dies."""
+        busy = "another Coterie runs on this home folder; stop it first, or use it"
+        with _locked(self.run / "engine.lock", wait=wait, busy=busy):
+            yield
+
+    def engine_is_held(self) -> bool:
+        """Whether some process runs the engine now."""
+        try:
+            descriptor = os.open(self.run / "engine.lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def running_gateway(self) -> dict[str, Any] | None:
+        """What run/gateway.json says, if the process that wrote it still holds the engine."""
+        try:
+            found = json.loads(self.gateway.read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and "url" in found and self.engine_is_held() else None
+
+
+@contextmanager
+def _locked(path: Path, *, wait: float, busy: str) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        give_up = time.monotonic() + wait
+        pause = 0.002
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    raise Unavailable(busy) from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,371 @@
+"""The household: the registry table is what runs, agent.yaml is its human face, and both follow each other."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from coterie.core.agent import (
+    DEFAULT_ALIAS,
+    MAIN,
+    Agent,
+    AgentSpec,
+    AgentState,
+    check_id,
+    check_label,
+    check_new_id,
+    inherit,
+)
+from coterie.core.clock import now_iso
+from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
+from coterie.core.policy import permits
+from coterie.core.ports import Store
+from coterie.engine.first_run import settle_in
+from coterie.engine.home import Home
+from coterie.engine.household import Household
+from coterie.engine.roster_sync import RosterSync
+from coterie.engine.workspace import FileContent, Workspace
+
+log = logging.getLogger("coterie.registry")
+
+
+class Registry:
+    """Agents: who they are, what they may do, where their files lie."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self._home = home
+        self._store = store
+        self.sync = RosterSync(home, store)
+        self._identities: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {}
+
+    # Opening
+
+    def open(self) -> None:
+        """Make the household whole: main exists, first-run copies are made, cut-short deletions are finished."""
+        with self._store.read() as tx:
+            settled = tx.meta.get("first_run") is not None
+            purging = tx.agents.in_state(AgentState.PURGING)
+        if not settled:
+            with self.sync.locked():
+                self._move_in()
+        for agent in purging:
+            with self.sync.locked():
+                self._finish_purge(agent.id)
+        self.sync.refresh()
+
+    def _move_in(self) -> None:
+        with self._store.write() as tx:
+            if tx.agents.default() is None:
+                at = now_iso()
+                tx.agents.save([Agent(MAIN, MAIN, True, AgentState.ACTIVE, {}, at, at)])
+        settle_in(self._home)
+        with self._store.write() as tx:
+            tx.meta.set("first_run", now_iso())
+
+    # Reading
+
+    def agents(self, *, archived: bool = False) -> list[Agent]:
+        """Active agents, then folders that no roster names; archived ones if asked for."""
+        with self._store.read() as tx:
+            rows = tx.agents.all()
+        known = {agent.id for agent in rows}
+        shown = [
+            a for a in rows if a.state is AgentState.ACTIVE or (archived and a.state is AgentState.ARCHIVED)
+        ]
+        return shown + [_discovered(name) for name in self._folders() if name not in known]
+
+    def get(self, agent_id: str) -> Agent:
+        """By id; `default` is whoever is the default now."""
+        with self._store.read() as tx:
+            found = tx.agents.default() if agent_id == DEFAULT_ALIAS else tx.agents.get(agent_id)
+        if found is not None and found.state is not AgentState.PURGING:
+            return found
+        if found is None and self._is_folder(agent_id):
+            return _discovered(agent_id)
+        raise NotFound(f"there is no agent {agent_id!r}")
+
+    def default(self) -> Agent:
+        return self.get(DEFAULT_ALIAS)
+
+    def spec(self, agent: Agent) -> AgentSpec:
+        """What counts for an agent: its own entry over its templates'."""
+        parent = agent.spec.get("extends")
+        if parent is None:
+            return inherit([agent.spec])
+        layers: list[Mapping[str, Any]] = [agent.spec]
+        with self._store.read() as tx:
+            seen = [agent.id]
+            while parent is not None and parent not in seen:
+                row = tx.agents.get(parent)
+                if row is None:
+                    break
+                seen.append(parent)
+                layers.append(row.spec)
+                parent = row.spec.get("extends")
+        return inherit(layers)
+
+    def workspace(self, agent: Agent | str) -> Workspace:
+        """The only way to an agent's files."""
+        if isinstance(agent, str):
+            return Workspace(self._home, check_id(agent))
+        return Workspace(self._home, agent.id, soul=agent.spec.get("personality"))
+
+    def identity(self, agent: Agent) -> dict[str, str]:
+        """Emoji, creature and vibe; read again only when the file changed."""
+        workspace = self.workspace(agent)
+        signature = workspace.signature("IDENTITY.md")
+        cached = self._identities.get(agent.id)
+        if cached is None or cached[0] != signature:
+            cached = (signature, workspace.identity_fields())
+            self._identities[agent.id] = cached
+        return cached[1]
+
+    def skills(self, spec: AgentSpec, pool: list[str]) -> list[str]:
+        """The shared pool through this agent's lists."""
+        return [name for name in pool if permits(name, spec.skill_allowlist, spec.skill_denylist)]
+
+    # Changing
+
+    def create(
+        self,
+        agent_id: str,
+        *,
+        label: str | None = None,
+        spec: Mapping[str, Any] | None = None,
+        identity: Mapping[str, str] | None = None,
+        soul: str | None = None,
+    ) -> Agent:
+        check_new_id(agent_id)
+        written = _written(spec or {})
+        _check_label_argument(label)
+
+        def edit(household: Household) -> None:
+            existing = household.rows.get(agent_id)
+            if existing is not None and existing.state is AgentState.ARCHIVED:
+                raise Conflict(f"{agent_id!r} is archived; restore it, or purge it first")
+            if existing is not None:
+                raise Conflict(f"there is an agent {agent_id!r} already")
+            at = now_iso()
+            household.put(
+                "created", Agent(agent_id, label or agent_id, False, AgentState.ACTIVE, written, at, at)
+            )
+
+        self._check_new_files(agent_id, identity, soul)
+        with self.sync.locked():
+            self.sync.edit(edit)
+            agent = self.get(agent_id)
+            workspace = self.workspace(agent)
+            if soul:
+                workspace.set("SOUL.md", soul if soul.endswith("\n") else soul + "\n")
+            if identity:
+                workspace.set_identity_fields(dict(identity))
+        return agent
+
+    def update(
+        self,
+        agent_id: str,
+        *,
+        label: str | None = None,
+        spec: Mapping[str, Any] | None = None,
+        identity: Mapping[str, str] | None = None,
+        soul: str | None = None,
+    ) -> Agent:
+        """Change what is given. A key of the spec set to null goes back to what it was without it."""
+        agent = self._registered(agent_id)
+        agent_id = agent.id
+        _check_label_argument(label)
+        self._check_new_files(agent_id, identity, soul)
+        patch = _written(spec or {})
+
+        def edit(household: Household) -> None:
+            now = household.rows.get(agent_id)
+            if now is None or now.state is not AgentState.ACTIVE:
+                raise NotFound(f"there is no active agent {agent_id!r}")
+            merged = dict(now.spec)
+            for key, value in patch.items():
+                if value is None and merged.get("extends", patch.get("extends")) is None:
+                    merged.pop(key, None)
+                else:
+                    merged[key] = value
+            after = replace(now, label=label or now.label, spec=merged)
+            if after != now:
+                household.put("updated", replace(after, updated_at=now_iso()))
+
+        with self.sync.locked():
+            if label is not None or patch:
+                self.sync.edit(edit)
+            workspace = self.workspace(self.get(agent_id))
+            if identity:
+                workspace.set_identity_fields(dict(identity))
+            if soul is not None:
+                workspace.set("SOUL.md", soul)
+        if identity or soul is not None:
+            self.sync.tell(("updated", agent_id))
+        return self.get(agent_id)
+
+    def set_default(self, agent_id: str) -> Agent:
+        agent_id = self._registered(agent_id).id
+
+        def edit(household: Household) -> None:
+            found = household.rows.get(agent_id)
+            if found is None or found.state is not AgentState.ACTIVE:
+                raise Conflict(f"{agent_id!r} is not active and cannot be the default")
+            household.make_default(agent_id)
+
+        self.sync.edit(edit)
+        return self.get(agent_id)
+
+    def delete(self, agent_id: str) -> None:
+        """Archive: it leaves the roster, its folder stays."""
+        agent_id = self._registered(agent_id).id
+
+        def edit(household: Household) -> None:
+            found = household.rows.get(agent_id)
+            if found is None or found.state is not AgentState.ACTIVE:
+                raise NotFound(f"there is no active agent {agent_id!r}")
+            _refuse_to_lose(found)
+            household.put("archived", replace(found, state=AgentState.ARCHIVED, updated_at=now_iso()))
+
+        self.sync.edit(edit)
+
+    def restore(self, agent_id: str) -> Agent:
+        def edit(household: Household) -> None:
+            found = household.rows.get(agent_id)
+            if found is None or found.state is AgentState.PURGING:
+                raise NotFound(f"there is no archived agent {agent_id!r}")
+            if found.state is not AgentState.ARCHIVED:
+                raise Conflict(f"{agent_id!r} is active already")
+            household.put("restored", replace(found, state=AgentState.ACTIVE, updated_at=now_iso()))
+
+        check_id(agent_id)
+        self.sync.edit(edit)
+        return self.get(agent_id)
+
+    def purge(self, agent_id: str) -> None:
+        """Delete an agent and its folder for good."""
+        found = self.get(agent_id)
+        if found.state is AgentState.DISCOVERED:
+            with self.sync.locked():
+                self._delete_folder(found.id)
+            self.sync.tell(("purged", found.id))
+            return
+        agent_id = found.id
+
+        def edit(household: Household) -> None:
+            row = household.rows.get(agent_id)
+            if row is None:
+                raise NotFound(f"there is no agent {agent_id!r}")
+            _refuse_to_lose(row)
+            household.put("purged", replace(row, state=AgentState.PURGING, updated_at=now_iso()))
+
+        with self.sync.locked():
+            self.sync.edit(edit)
+            self._finish_purge(agent_id)
+
+    def set_file(self, agent_id: str, name: str, content: str, expected_hash: str | None) -> FileContent:
+        agent = self._registered(agent_id)
+        with self.sync.locked():
+            written = self.workspace(agent).set(name, content, expected_hash)
+        self.sync.tell(("updated", agent.id))
+        return written
+
+    def scaffold_all(self) -> None:
+        """Folders for agents whose creation was cut short."""
+        for agent in self.agents():
+            if agent.state is AgentState.ACTIVE and not (self._home.agents / agent.id).is_dir():
+                with suppress(CoterieError, OSError):
+                    self.workspace(agent).scaffold()
+
+    # Small parts
+
+    def _registered(self, agent_id: str) -> Agent:
+        """An agent that is in the registry, so that it can be changed."""
+        agent = self.get(agent_id)
+        if agent.state is AgentState.DISCOVERED:
+            raise Conflict(f"{agent_id!r} is only a folder so far; `coterie agent add {agent_id}` adds it")
+        return agent
+
+    def _check_new_files(self, agent_id: str, identity: Mapping[str, str] | None, soul: str | None) -> None:
+        """Refuse bad file content before anything is committed."""
+        from coterie.core.identity import write_fields
+
+        if identity:
+            write_fields("", dict(identity))
+        if soul is not None:
+            self.workspace(agent_id).check_content("SOUL.md", soul)
+
+    def _is_folder(self, agent_id: str) -> bool:
+        with suppress(InvalidRequest):
+            folder = self._home.agents / check_id(agent_id)
+            return agent_id != DEFAULT_ALIAS and folder.is_dir() and not folder.is_symlink()
+        return False
+
+    def _folders(self) -> list[str]:
+        """Folders below agents/ with the name of an agent."""
+        found = []
+        with suppress(FileNotFoundError), os.scandir(self._home.agents) as scan:
+            for entry in scan:
+                with suppress(InvalidRequest):
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append(check_id(entry.name))
+        return sorted(name for name in found if name != DEFAULT_ALIAS)
+
+    def _finish_purge(self, agent_id: str) -> None:
+        self._delete_folder(agent_id)
+        with self._store.write() as tx:
+            tx.agents.remove(agent_id)
+        self._identities.pop(agent_id, None)
+
+    def _delete_folder(self, agent_id: str) -> None:
+        """Out of sight first, so that a half-deleted folder is never taken for an agent."""
+        trash = self._home.run / f"trash-{uuid.uuid4().hex}"
+        with suppress(FileNotFoundError):
+            (self._home.agents / agent_id).rename(trash)
+        for leftover in self._home.run.glob("trash-*"):
+            if leftover.is_symlink():
+                leftover.unlink()
+            else:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _written(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec from outside, checked and in canonical spelling."""
+    try:
+        return AgentSpec.model_validate(dict(spec)).written()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        message = (
+            "unknown key"
+            if first["type"] == "extra_forbidden"
+            else first["msg"].removeprefix("Value error, ")
+        )
+        raise InvalidRequest(f"spec.{where}: {message}", details={"field": f"spec.{where}"}) from None
+
+
+def _check_label_argument(label: str | None) -> None:
+    if label is None:
+        return
+    try:
+        check_label(label)
+    except ValueError as error:
+        raise InvalidRequest(str(error), details={"field": "label"}) from None
+
+
+def _refuse_to_lose(agent: Agent) -> None:
+    if agent.id == MAIN:
+        raise Conflict("main can never be deleted")
+    if agent.is_default:
+        raise Conflict(f"{agent.id!r} is the default agent; make another one the default first")
+
+
+def _discovered(name: str) -> Agent:
+    return Agent(name, name, False, AgentState.DISCOVERED, {}, "", "")

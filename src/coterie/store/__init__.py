@@ -1,0 +1,1 @@
+"""SQLite and PostgreSQL through one set of statements."""

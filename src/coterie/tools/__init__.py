@@ -1,0 +1,1 @@
+"""Built-in tools by subject, and the loading of plug-ins."""

@@ -1,0 +1,27 @@
+"""What every test can ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.gateway import GatewayProcess, running
+
+for name in [n for n in os.environ if n.startswith("COTERIE_") or n.endswith("_API_KEY")]:
+    del os.environ[name]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder that does not exist yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def gateway(home: Path) -> Iterator[GatewayProcess]:
+    """A running gateway on a fresh home."""
+    with running(home) as process:
+        yield process

@@ -1,0 +1,172 @@
+"""The offline model: what it shows, and that it never pretends and never loops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.core.message import Message, TextPart, ToolCall
+from coterie.core.ports import ModelRequest, Reply, TextDelta, ToolSchema
+from coterie.models.offline import OfflineModel
+
+TOOLS = tuple(
+    ToolSchema(name, "", {"type": "object"})
+    for name in ("system_time", "files_list", "files_write", "files_read")
+)
+
+
+def user(text: str) -> Message:
+    return Message(id="u", role="user", origin="user", text=text)
+
+
+def asked_for(*calls: ToolCall) -> Message:
+    return Message(id="a", role="assistant", origin="user", text="", parts=calls)
+
+
+def result(call: ToolCall, text: str) -> Message:
+    return Message(id="t", role="tool", origin="user", text=text, call_id=call.id, tool_name=call.name)
+
+
+def reply_to(*messages: Message, tools: tuple[ToolSchema, ...] = TOOLS, context: str | None = None) -> Reply:
+    async def collect() -> Reply:
+        model = OfflineModel()
+        assert model.name == "offline/demo"
+        *deltas, reply = [event async for event in model.stream(ModelRequest("", tools, messages, context))]
+        assert isinstance(reply, Reply)
+        said = "".join(part.text for part in reply.parts if isinstance(part, TextPart))
+        assert "".join(event.text for event in deltas if isinstance(event, TextDelta)) == said
+        assert all(isinstance(event, TextDelta) and len(event.text.split()) <= 1 for event in deltas)
+        return reply
+
+    return asyncio.run(collect())
+
+
+def text_of(reply: Reply) -> str:
+    (part,) = reply.parts
+    assert isinstance(part, TextPart)
+    assert reply.finish == "stop"
+    return part.text
+
+
+def call_of(reply: Reply) -> ToolCall:
+    (part,) = reply.parts
+    assert isinstance(part, ToolCall)
+    assert reply.finish == "tool_calls"
+    return part
+
+
+def test_it_says_that_it_is_no_language_model_and_what_it_heard() -> None:
+    text = text_of(reply_to(user("Who wrote Faust?")))
+    assert "not a language model" in text
+    assert "Who wrote Faust?" in text
+    assert "what time is it" in text
+    assert "Goethe" not in text
+
+
+def test_it_promises_only_tools_that_it_was_given() -> None:
+    text = text_of(reply_to(user("hello"), tools=TOOLS[:1]))
+    assert "what time is it" in text
+    assert "list files" not in text
+    assert "system_time" in text_of(reply_to(user("what time is it?"), tools=TOOLS[1:]))
+    assert "can only repeat" in text_of(reply_to(user("hello"), tools=()))
+
+
+@pytest.mark.parametrize(
+    ("said", "tool", "arguments"),
+    [
+        ("What time is it?", "system_time", {}),
+        ("please list all my files", "files_list", {}),
+        (
+            "write milk, eggs to shopping.txt",
+            "files_write",
+            {"path": "shopping.txt", "content": "milk, eggs"},
+        ),
+        (
+            "Write 'to be or not to be' to play",
+            "files_write",
+            {"path": "play", "content": "to be or not to be"},
+        ),
+        ("Could you read notes/a.txt?", "files_read", {"path": "notes/a.txt"}),
+        ("read play", "files_read", {"path": "play"}),
+    ],
+)
+def test_it_calls_the_tool_that_was_asked_for(said: str, tool: str, arguments: dict[str, str]) -> None:
+    call = call_of(reply_to(user("hello"), user(said)))
+    assert (call.name, json.loads(call.arguments)) == (tool, arguments)
+
+
+@pytest.mark.parametrize(
+    "said", ["I read the news today", "I write a letter to grandma every week", "sometimes"]
+)
+def test_ordinary_sentences_are_no_commands(said: str) -> None:
+    assert said in text_of(reply_to(user(said)))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    ["2026-11-15T08:00:00+01:00 Sunday", "refused: policy of this agent", "skipped: a new message arrived"],
+)
+def test_it_passes_on_what_the_tool_answered_and_stops(outcome: str) -> None:
+    call = ToolCall("c1", "system_time", "{}")
+    text = text_of(reply_to(user("what time is it"), asked_for(call), result(call, outcome)))
+    assert f"system_time answered: {outcome}" in text
+    assert "not a language model" in text
+
+
+def test_old_results_do_not_answer_a_new_question() -> None:
+    call = ToolCall("c1", "system_time", "{}")
+    again = reply_to(user("what time is it"), asked_for(call), result(call, "noon"), user("what time is it"))
+    assert call_of(again).id != "c1"
+
+
+def test_a_backlog_takes_up_the_skipped_call() -> None:
+    call = ToolCall("c1", "files_write", '{"path": "a",  "content": "b"}')
+    steered = [
+        user("write b to a"),
+        asked_for(call),
+        result(call, "skipped: a new message arrived"),
+        user("hello"),
+    ]
+    backlog = user("[Backlog] You were interrupted. The task: read x.txt")
+    taken_up = call_of(reply_to(*steered, backlog))
+    assert (taken_up.name, taken_up.arguments) == (call.name, call.arguments)
+    assert taken_up.id != call.id
+    text = text_of(reply_to(*steered, backlog, asked_for(taken_up), result(taken_up, "wrote 1 character")))
+    assert "wrote 1 character" in text
+    assert "cannot be made" in text_of(reply_to(*steered, backlog, tools=()))
+
+
+def test_a_backlog_with_nothing_skipped_reports_or_says_so() -> None:
+    call = ToolCall("c1", "system_time", "{}")
+    done = [
+        user("what time is it"),
+        asked_for(call),
+        result(call, "noon"),
+        user("hello"),
+        user("[Backlog] go on"),
+    ]
+    assert "noon" in text_of(reply_to(*done))
+    assert "Nothing of the interrupted task" in text_of(reply_to(user("hello"), user("[Backlog] read x.txt")))
+
+
+def test_long_messages_are_not_repeated_whole() -> None:
+    assert len(text_of(reply_to(user("write to " * 600_000)))) < 1000
+    assert "not a language model" in text_of(reply_to())
+
+
+@given(st.text(), st.booleans())
+def test_no_message_makes_it_call_for_ever(said: str, backlog: bool) -> None:
+    first = ToolCall("c0", "files_list", "{}")
+    messages = [user("list files"), asked_for(first), result(first, "skipped")]
+    messages.append(user(f"[Backlog] {said}" if backlog else said))
+    for _ in range(2):
+        reply = reply_to(*messages, context="list files, what time is it")
+        calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+        if not calls:
+            return
+        messages += [asked_for(*calls), *(result(call, "skipped") for call in calls)]
+    pytest.fail("it called twice for one message")
