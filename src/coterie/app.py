@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,9 @@ from coterie.store.database import Database
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from coterie.core.ports import Model
+    from coterie.core.tool import Tool
 
 log = logging.getLogger("coterie")
 
@@ -46,7 +49,7 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
         if engine:
             with database.write() as tx:
                 claim = EngineClaim(tx.meta.count_up("epoch"))
-        gateway = Gateway(home, database, claim)
+        gateway = Gateway(home, database, claim, lambda: _tools(gateway))
         gateway.registry.open()
         yield gateway
 
@@ -101,16 +104,17 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             from coterie.engine.watcher import Watcher
 
-            watching = asyncio.create_task(Watcher(gateway).run())
-            _write_gateway_file(gateway, url)
-            announce(url, token)
-            try:
-                yield
-            finally:
-                home.gateway.unlink(missing_ok=True)
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
+            async with running_engine(gateway):
+                watching = asyncio.create_task(Watcher(gateway).run())
+                _write_gateway_file(gateway, url)
+                announce(url, token)
+                try:
+                    yield
+                finally:
+                    home.gateway.unlink(missing_ok=True)
+                    watching.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await watching
 
         config = uvicorn.Config(
             create_app(gateway, lifespan),
@@ -124,6 +128,50 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             timeout_graceful_shutdown=5,
         )
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _tools(gateway: Gateway) -> Mapping[str, Tool]:
+    from coterie.tools.loader import load_tools
+
+    loaded = load_tools(gateway.home.path / "plugins", gateway.registry.sync.config.plugins.disabled)
+    for problem in loaded.problems:
+        log.warning("plug-in skipped: %s", problem)
+    return loaded.tools
+
+
+@contextlib.asynccontextmanager
+async def running_engine(gateway: Gateway) -> AsyncIterator[None]:
+    """Tools, models and turns, until the block ends."""
+    from coterie.models.catalog import ModelCatalog, ProviderSettings
+
+    catalog: ModelCatalog | None = None
+    made_from: object = None
+    known: dict[str, Model] = {}
+
+    async def resolve(name: str) -> Model:
+        nonlocal catalog, made_from
+        providers = gateway.registry.sync.config.models.providers
+        if made_from != providers or catalog is None:
+            catalog, made_from = (
+                ModelCatalog(
+                    {n: ProviderSettings(p.type, p.base_url, p.api_key_env) for n, p in providers.items()}
+                ),
+                providers,
+            )
+            known.clear()
+        model = known.get(name)
+        if model is None:
+            # The first use imports the provider, which takes a while and must not hold up the loop.
+            model = known[name] = await asyncio.to_thread(catalog.resolve, name)
+        return model
+
+    await gateway.start(resolve)
+    try:
+        yield
+    finally:
+        await gateway.stop()
+        if catalog is not None:
+            await catalog.aclose()
 
 
 def _listen(host: str, port: int) -> socket.socket:

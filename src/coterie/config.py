@@ -13,18 +13,18 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     Field,
-    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 from coterie.core.agent import (
     DEFAULT_ALIAS,
     MAIN,
     RESERVED_WORDS,
     AgentSpec,
+    Count,
     Label,
     Line,
     ModelName,
@@ -37,7 +37,8 @@ from coterie.core.wire import Wire
 
 FILE = "agent.yaml"
 MAX_BYTES = 4 * 1024 * 1024
-MAX_NODES = 500_000
+MAX_NODES = 100_000
+MAX_DEPTH = 50
 
 ProviderType = Literal[
     "openai",
@@ -128,14 +129,14 @@ class Channel(Wire):
 
 
 class Subagents(Wire):
-    max_children: PositiveInt = 20
-    max_concurrent: PositiveInt = 8
+    max_children: Count = 20
+    max_concurrent: Count = 8
 
 
 class Delegation(Wire):
     max_depth: Annotated[int, Field(ge=1, le=5)] = 1
-    trace_ttl_s: PositiveInt = 86_400
-    trace_turns: PositiveInt = 100
+    trace_ttl_s: Count = 86_400
+    trace_turns: Count = 100
 
 
 class Plugins(Wire):
@@ -151,6 +152,12 @@ class Database(Wire):
         if not value.startswith(("sqlite:///", "postgresql://")):
             raise ValueError("write sqlite:///FILE or postgresql://…")
         return value
+
+
+class Turns(Wire):
+    """How many turns run at once."""
+
+    concurrency: Count = 64
 
 
 class Gateway(Wire):
@@ -171,6 +178,7 @@ class Config(Wire):
     agents: Agents = Agents()
     bindings: list[Binding] = []
     channels: dict[str, Channel] = {}
+    turns: Turns = Turns()
     subagents: Subagents = Subagents()
     delegation: Delegation = Delegation()
     plugins: Plugins = Plugins()
@@ -263,18 +271,47 @@ def written(entry: RosterEntry) -> dict[str, Any]:
 
 def _load(text: str) -> Any:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.composer import Composer
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise ConfigError([Problem(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB")])
+
+    class Bounded(Composer):
+        """Stops at a file that is too large to read in a reasonable time, where it is too large."""
+
+        left = MAX_NODES
+        inside = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.left -= 1
+            self.inside += 1
+            if self.left < 0 or self.inside > MAX_DEPTH:
+                line = self.parser.peek_event().start_mark.line + 1
+                what = "holds too many values" if self.left < 0 else "is nested too deeply"
+                raise ConfigError([Problem(f"the file {what}", line=line)])
+            node = super().compose_node(parent, index)
+            self.inside -= 1
+            return node
+
+    yaml = YAML(typ="rt")
+    yaml.Composer = Bounded
+    yaml.composer.warn_double_anchors = False
     try:
-        tree = YAML(typ="rt").load(text)
+        tree = yaml.load(text)
+    except ReaderError as error:
+        what = f"not valid YAML: it contains the character U+{error.character:04X}"
+        raise ConfigError([Problem(what, line=text.count("\n", 0, error.position) + 1)]) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         what = " ".join(str(error.problem or error.context or "not valid YAML").split())
         raise ConfigError([Problem(f"not valid YAML: {what.split(' To suppress')[0]}", line=line)]) from None
-    except (YAMLError, ValueError, RecursionError) as error:
+    except ConfigError:
+        raise
+    except Exception as error:
+        # Values that their tag does not fit make the library fail in many ways.
         what = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConfigError([Problem(f"not valid YAML: {what}")]) from None
     if tree is None:
@@ -291,7 +328,7 @@ def _plain(tree: Any) -> Any:
     def convert(node: Any, depth: int) -> Any:
         nonlocal left
         left -= 1
-        if left < 0 or depth > 50:
+        if left < 0 or depth > MAX_DEPTH:
             raise ConfigError([Problem("the file expands to too many values")])
         if isinstance(node, Mapping):
             return {str(key): convert(value, depth + 1) for key, value in node.items()}
@@ -315,11 +352,16 @@ def _problems(error: ValidationError, tree: Any) -> list[Problem]:
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "unknown key"
-            near = difflib.get_close_matches(str(steps[-1]), _keys_at(Config, steps[:-1]), n=1, cutoff=0.6)
-            if near:
+            valid = _keys_at(Config, steps[:-1])
+            near = difflib.get_close_matches(str(steps[-1]), valid, n=1, cutoff=0.6)
+            if to_snake(str(steps[-1])) in (*valid, *_OTHER_NAMES):
+                message = "says the same as another key of this entry; keep one of them"
+            elif near:
                 message += f"; did you mean {near[0]!r}?"
         elif item["type"] == "missing":
             message = "is missing"
+        elif item["type"] in ("model_type", "model_attributes_type", "dict_type"):
+            message = "must hold keys and values"
         found.setdefault(key, Problem(message, key, _line(tree, steps)))
     return list(found.values())
 
@@ -329,11 +371,11 @@ def _real_steps(loc: tuple[int | str, ...], tree: Any) -> Iterator[int | str]:
     node = tree
     for position, step in enumerate(loc):
         if isinstance(node, Mapping):
-            names = [step, to_camel(str(step)), *_OTHER_SPELLINGS.get(str(step), ())]
-            name = next((n for n in names if n in node), None)
+            names = [str(step), to_camel(str(step)), *_OTHER_SPELLINGS.get(str(step), ())]
+            name = next((key for n in names for key in node if str(key) == n), None)
             if name is None and position < len(loc) - 1:
                 continue
-            yield step if name is None else name
+            yield step if name is None else str(name)
             node = node.get(name) if name is not None else None
         elif isinstance(node, list) and isinstance(step, int):
             yield step
@@ -349,6 +391,7 @@ _OTHER_SPELLINGS = {
     "name": ("id", "agent_id", "agentId"),
     "label": ("display_name", "displayName"),
 }
+_OTHER_NAMES = [to_snake(name) for names in _OTHER_SPELLINGS.values() for name in names]
 
 
 def _dotted(steps: list[int | str]) -> str:
@@ -366,8 +409,9 @@ def _line(tree: Any, steps: list[int | str]) -> int | None:
             if isinstance(step, int):
                 line = node.lc.item(step)[0] + 1
             else:
+                step = next(key for key in node if str(key) == step)
                 line = node.lc.key(step)[0] + 1
-        except (AttributeError, KeyError, TypeError, IndexError):
+        except (AttributeError, KeyError, TypeError, IndexError, StopIteration):
             break
         node = node[step]
     return line
@@ -420,13 +464,15 @@ def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[
         into.append(Problem(message, _dotted(real), _line(tree, real)))
 
     def must_exist(name: str, *steps: int | str) -> None:
-        if name not in known and name != DEFAULT_ALIAS:
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             at(problems, f"no agent is named {name!r}{hint}", *steps)
 
     names: dict[str, int] = {}
     labels = {label_key(label): agent for agent, label in around.labels.items()}
+    if all(entry.name != MAIN for entry in roster):
+        labels[label_key(MAIN)] = MAIN
     for index, entry in enumerate(roster):
         here: tuple[int | str, ...] = ("agents", "roster", index)
         if entry.name in names:
@@ -486,7 +532,8 @@ def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[
     else:
         must_exist(config.agents.default, "agents", "default")
     for index, binding in enumerate(config.bindings):
-        must_exist(binding.agent, "bindings", index, "agent")
+        if binding.agent != DEFAULT_ALIAS:
+            must_exist(binding.agent, "bindings", index, "agent")
     return problems, warnings
 
 

@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -54,7 +54,7 @@ class ScriptedModel:
         """Replies that nobody has asked for yet."""
         return max(0, len(self._replies) - len(self.requests))
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """The next scripted reply in small deltas, then one Reply."""
         number = len(self.requests)
         self.requests.append(replace(request, messages=tuple(request.messages)))

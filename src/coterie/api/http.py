@@ -7,19 +7,20 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
 
 from coterie import __version__
-from coterie.api import docs_page
+from coterie.api import docs_page, openai
 from coterie.api import payloads as p
 from coterie.api.guard import Guard
-from coterie.api.methods import METHODS, parse, run
+from coterie.api.methods import perform
 from coterie.api.rpc import Connection
 from coterie.core.errors import (
     Conflict,
@@ -56,6 +57,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 AgentId = Annotated[
     str, Path(alias="id", description="An agent's id; `default` is whoever is the default now.")
 ]
+SessionRef = Annotated[str, Path(alias="id", max_length=1000, description="A session's id or its key.")]
 FileName = Annotated[str, Path(description="As in SOUL.md or memory/2026-05-01.md.")]
 
 
@@ -74,6 +76,8 @@ def create_app(gateway: Gateway, lifespan: Callable[[FastAPI], AbstractAsyncCont
     _add_errors(app)
     _add_house(app, gateway)
     _add_agents(app, gateway)
+    _add_sessions(app, gateway)
+    app.include_router(openai.router(gateway, _needs))
     _describe(app)
     app.add_middleware(Guard, access=gateway.access, settings=lambda: gateway.registry.sync.config.gateway)
     return app
@@ -133,10 +137,7 @@ def _add_house(app: FastAPI, gateway: Gateway) -> None:
 
 
 def _add_agents(app: FastAPI, gateway: Gateway) -> None:
-    async def do(caller: Caller, method: str, /, **params: Any) -> Any:
-        found = METHODS[method]
-        given = {key: value for key, value in params.items() if value is not None}
-        return await asyncio.to_thread(run, gateway, caller, found, parse(found.params, given))
+    do = partial(_do, gateway)
 
     @app.get("/api/agents", tags=["agents"])
     async def list_agents(
@@ -208,6 +209,109 @@ def _add_agents(app: FastAPI, gateway: Gateway) -> None:
             caller, "agents.files.set", agent_id=agent_id, name=name, **body.model_dump(exclude_unset=True)
         )
         return answer
+
+
+def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
+    do = partial(_do, gateway)
+
+    @app.get("/api/sessions", tags=["sessions"])
+    async def list_sessions(
+        agent_id: Annotated[str | None, Query(alias="agentId", max_length=200)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        before: Annotated[str | None, Query(max_length=100)] = None,
+        caller: Caller = _needs("read"),
+    ) -> p.SessionList:
+        """Sessions, pinned ones first, then by last update."""
+        answer: p.SessionList = await do(
+            caller, "sessions.list", agent_id=agent_id, limit=limit, before=before
+        )
+        return answer
+
+    @app.post("/api/sessions", tags=["sessions"], status_code=201)
+    async def create_session(body: p.SessionCreate, caller: Caller = _needs("write")) -> p.SessionInfo:
+        """A new session."""
+        answer: p.SessionInfo = await do(caller, "sessions.create", **body.model_dump(exclude_unset=True))
+        return answer
+
+    @app.get("/api/sessions/{id:path}/messages", tags=["sessions"])
+    async def list_messages(
+        session: SessionRef,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        before: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+        after: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+        caller: Caller = _needs("read"),
+    ) -> p.HistoryPage:
+        """A page of messages, ascending."""
+        answer: p.HistoryPage = await do(
+            caller, "chat.history", session=session, limit=limit, before=before, after=after
+        )
+        return answer
+
+    @app.post("/api/sessions/{id:path}/messages", tags=["sessions"], status_code=202)
+    async def send_message(
+        session: SessionRef,
+        body: p.ChatSendBody,
+        idempotency_key: Annotated[str | None, Header(max_length=200, min_length=1)] = None,
+        caller: Caller = _needs("write"),
+    ) -> p.Sent:
+        """Say something. Answered once the message is on disk."""
+        answer: p.Sent = await do(
+            caller,
+            "chat.send",
+            session=session,
+            idempotency_key=idempotency_key,
+            **body.model_dump(exclude_unset=True),
+        )
+        return answer
+
+    @app.post("/api/sessions/{id:path}/clear", tags=["sessions"])
+    async def clear_session(session: SessionRef, caller: Caller = _needs("write")) -> p.SessionInfo:
+        """Stop what runs and wipe the history."""
+        answer: p.SessionInfo = await do(caller, "sessions.clear", session=session)
+        return answer
+
+    @app.post("/api/sessions/{id:path}/fork", tags=["sessions"], status_code=201)
+    async def fork_session(
+        session: SessionRef, body: p.SessionForkBody, caller: Caller = _needs("write")
+    ) -> p.SessionInfo:
+        """A copy of a session up to a message."""
+        answer: p.SessionInfo = await do(
+            caller, "sessions.fork", session=session, **body.model_dump(exclude_unset=True)
+        )
+        return answer
+
+    @app.post("/api/sessions/{id:path}/abort", tags=["sessions"])
+    async def abort_session(session: SessionRef, caller: Caller = _needs("write")) -> p.Stopped:
+        """Stop whatever runs in a session."""
+        answer: p.Stopped = await do(caller, "chat.abort", session=session)
+        return answer
+
+    @app.get("/api/sessions/{id:path}", tags=["sessions"])
+    async def get_session(session: SessionRef, caller: Caller = _needs("read")) -> p.SessionInfo:
+        """One session, by id or key."""
+        answer: p.SessionInfo = await do(caller, "sessions.get", session=session)
+        return answer
+
+    @app.patch("/api/sessions/{id:path}", tags=["sessions"])
+    async def patch_session(
+        session: SessionRef, body: p.SessionPatchBody, caller: Caller = _needs("write")
+    ) -> p.SessionInfo:
+        """Change name, pin, attributes, model or agent."""
+        answer: p.SessionInfo = await do(
+            caller, "sessions.patch", session=session, **body.model_dump(exclude_unset=True)
+        )
+        return answer
+
+    @app.delete("/api/sessions/{id:path}", tags=["sessions"])
+    async def delete_session(session: SessionRef, caller: Caller = _needs("write")) -> p.SessionDeleted:
+        """Stop what runs and remove the session."""
+        answer: p.SessionDeleted = await do(caller, "sessions.delete", session=session)
+        return answer
+
+
+async def _do(gateway: Gateway, caller: Caller, method: str, /, **params: Any) -> Any:
+    """A method by name; what was not given is left out."""
+    return await perform(gateway, caller, method, {k: v for k, v in params.items() if v is not None})
 
 
 def _add_errors(app: FastAPI) -> None:

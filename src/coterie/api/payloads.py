@@ -160,6 +160,15 @@ class FileEntry(Answer):
     size: int
 
 
+class Effective(Answer):
+    """What a turn of an agent would have."""
+
+    model: str
+    tools: list[str]
+    skills: list[str]
+    agents: list[str]
+
+
 class AgentInfo(Answer):
     id: str
     label: str
@@ -169,6 +178,7 @@ class AgentInfo(Answer):
     soul: str
     spec: AgentSpec
     files: list[FileEntry]
+    effective: Effective | None = Field(None, description="Of active agents.")
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -187,6 +197,7 @@ class DefaultAgent(Answer):
 
 class Deleted(Answer):
     deleted: bool
+    reassigned_sessions: int = Field(description="Sessions that fall back to the default agent now.")
     default_id: str
 
 
@@ -289,3 +300,239 @@ class Connect(Params):
         if self.scopes == []:
             raise ValueError("scopes must name at least one scope")
         return self
+
+
+# Sessions and chat
+
+SessionName = Annotated[str, Field(max_length=1000, description="A session's id or its key.")]
+
+
+class SessionParam(Params):
+    session: SessionName
+
+
+class SessionChange(Change):
+    session: SessionName
+
+
+class SessionsList(Params):
+    agent_id: AgentId | None = None
+    kinds: list[Literal["main", "dm", "group", "subagent", "cron", "web", "api"]] | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    before: ShortText | None = Field(None, description="Only sessions updated before this moment.")
+
+
+class SessionCreateBody(Wire):
+    agent_id: AgentId | None = None
+    from_session: SessionName | None = Field(
+        None, description="The session being viewed: its agent is taken over."
+    )
+    name: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class SessionCreate(SessionCreateBody, Change):
+    pass
+
+
+class SessionForkBody(Wire):
+    at_seq: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
+        None, description="Copy up to and including this message."
+    )
+    name: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class SessionFork(SessionForkBody, SessionChange):
+    pass
+
+
+class SessionRename(SessionChange):
+    name: Annotated[str, Field(max_length=1000)]
+
+
+class SessionPin(SessionChange):
+    pinned: bool = True
+
+
+class SessionPatchBody(Wire):
+    name: Annotated[str, Field(max_length=1000)] | None = None
+    pinned: bool | None = None
+    attributes: dict[str, Any] | None = Field(None, description="Merged; a null value removes a key.")
+    model: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="<provider>/<model>; empty: the agent's own."
+    )
+    agent_id: AgentId | None = Field(None, description="Hand the conversation over to this agent.")
+
+
+class SessionPatch(SessionPatchBody, SessionChange):
+    pass
+
+
+class SessionSetAgent(SessionChange):
+    agent_id: AgentId
+
+
+class SessionsSearch(Params):
+    query: Annotated[str, Field(max_length=1000)]
+    agent_id: AgentId | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+
+class SessionExport(SessionParam):
+    format: Literal["markdown", "jsonl"] = "markdown"
+
+
+class HistoryParams(SessionParam):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    before: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    after: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+
+
+class ChatSendBody(Wire):
+    message: str = Field(description="What is said. At most a million characters.")
+    attachments: list[dict[str, Any]] | None = None
+
+
+class ChatSend(ChatSendBody, SessionChange):
+    pass
+
+
+class RunRef(Change):
+    run_id: ShortText
+
+
+class AbortParams(Change):
+    run_id: ShortText | None = None
+    session: SessionName | None = Field(None, description="Stops whatever runs there.")
+
+
+class ToolsParams(Params):
+    agent_id: AgentId | None = None
+    session: SessionName | None = None
+
+
+class SessionInfo(Answer):
+    id: str
+    key: str
+    agent_id: str
+    name: str | None
+    kind: Literal["main", "dm", "group", "subagent", "cron", "web", "api"]
+    pinned_at: str | None
+    model: str | None
+    parent_id: str | None
+    created_at: str
+    updated_at: str
+    last_snippet: str | None
+    attributes: dict[str, Any]
+    deliver: bool
+    route: dict[str, Any] | None
+    running: bool
+
+
+class SessionList(Answer):
+    sessions: list[SessionInfo]
+    next_cursor: str | None = None
+
+
+class ToolCallInfo(Answer):
+    id: str
+    name: str
+    arguments: str
+
+
+class MessageInfo(Answer):
+    id: str
+    seq: int | None
+    role: Literal["user", "assistant", "tool", "system"]
+    origin: Literal["user", "agent", "schedule", "system", "external"]
+    text: str
+    tool_calls: list[ToolCallInfo] | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    meta: dict[str, Any] | None = None
+    agent_id: str
+    run_id: str | None = None
+    created_at: str
+
+
+class LiveInfo(Answer):
+    """A turn so far."""
+
+    run_id: str
+    state: str
+    attempt: int
+    seq: int
+    text: str
+    thinking: str
+    tools: list[dict[str, Any]]
+
+
+class HistoryPage(Answer):
+    session: SessionInfo
+    messages: list[MessageInfo]
+    next_cursor: int | None = None
+    running: LiveInfo | None = None
+
+
+class SearchHit(Answer):
+    session: SessionInfo
+    message: MessageInfo
+
+
+class SearchHits(Answer):
+    hits: list[SearchHit]
+
+
+class Exported(Answer):
+    format: Literal["markdown", "jsonl"]
+    content: str
+
+
+class SessionDeleted(Answer):
+    deleted: bool
+    id: str
+
+
+class Sent(Answer):
+    message_id: str
+    run_id: str
+    status: Literal["started", "steering", "queued"]
+
+
+class Stopped(Answer):
+    state: Literal["aborted", "cancelled", "ended", "idle"]
+    run_id: str | None
+
+
+class QueueEntry(Answer):
+    run_id: str
+    state: Literal["queued", "running", "waiting", "interrupted"]
+    text: str | None
+
+
+class Queue(Answer):
+    mode: Literal["steer-backlog"] = "steer-backlog"
+    session: str
+    entries: list[QueueEntry]
+
+
+class ToolInfo(Answer):
+    name: str
+    description: str
+    plugin: str
+    capabilities: list[str]
+    safe_to_repeat: bool
+
+
+class ToolList(Answer):
+    tools: list[ToolInfo]
+
+
+class ToolDecision(Answer):
+    name: str
+    allowed: bool
+    reason: str
+
+
+class EffectiveTools(Answer):
+    agent_id: str
+    tools: list[ToolDecision]

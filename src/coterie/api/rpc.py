@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from coterie import __version__
 from coterie.api import payloads as p
-from coterie.api.methods import METHODS, call, dump, parse
+from coterie.api.methods import METHODS, dump, parse, perform
 from coterie.core.errors import CoterieError, Internal, InvalidRequest, Unauthorized
 from coterie.core.token import SCOPES
 from coterie.engine.access import Caller
@@ -115,7 +115,7 @@ class Connection:
                 await self._error(bad.frame_id, bad.error)
                 continue
             try:
-                answer = await asyncio.to_thread(call, self._gateway, caller, name, params)
+                answer = await perform(self._gateway, caller, name, params)
                 await self._send({"type": "res", "id": frame_id, "ok": True, "payload": dump(answer)})
             except CoterieError as error:
                 await self._error(frame_id, error)
@@ -151,6 +151,9 @@ class Connection:
             raise _BadFrame(None, InvalidRequest(f"a frame has at most {MAX_FRAME} bytes"))
         try:
             data = json.loads(frame)
+            if "\\u" in frame:
+                # Half a surrogate pair can be escaped, but it is no character and cannot be sent back or stored.
+                json.dumps(data, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise _BadFrame(None, InvalidRequest("the frame is not JSON")) from None
         if not isinstance(data, dict):

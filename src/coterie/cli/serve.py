@@ -32,7 +32,7 @@ def serve(
         format="%(asctime)s %(levelname)-7s %(name)s  %(message)s",
         stream=sys.stderr,
     )
-    for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio"):
+    for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     place = Home.locate(home)
 

@@ -14,8 +14,6 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
-    NonNegativeFloat,
-    PositiveInt,
     model_validator,
 )
 
@@ -87,9 +85,14 @@ def check_pattern(value: str) -> str:
         raise ValueError("a pattern must not be empty or padded with spaces")
     if any(unicodedata.category(c) == "Cc" for c in value):
         raise ValueError("a pattern must not contain control characters")
-    depth = value.replace("[[]", "").replace("[]]", "")
-    if depth.count("[") != depth.count("]"):
-        raise ValueError(f"the pattern {value!r} has an unbalanced '['")
+    at = value.find("[")
+    while at != -1:
+        # The first character of a set may be ']' itself.
+        first = at + 2 if value.startswith("!", at + 1) else at + 1
+        end = value.find("]", first + 1)
+        if end == -1:
+            raise ValueError(f"the pattern {value!r} has a '[' without its ']'")
+        at = value.find("[", end)
     return value
 
 
@@ -105,7 +108,7 @@ def _plain_text(value: str) -> str:
 
 def _model_name(value: str) -> str:
     provider, slash, model = value.partition("/")
-    if not slash or not provider or not model or value != value.strip():
+    if not slash or not provider or not model or value != value.strip() or not value.isprintable():
         raise ValueError(f"{value!r} is not a model; write <provider>/<model>, as in openai/gpt-5.2")
     return value
 
@@ -115,6 +118,9 @@ Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain_text)]
 Label = Annotated[str, AfterValidator(check_label)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 ModelName = Annotated[str, AfterValidator(_model_name)]
+Count = Annotated[int, Field(gt=0, le=2**53 - 1)]
+"""No larger than every JSON reader understands."""
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Patterns = list[Pattern] | None
 """Missing or null: no restriction. Empty: nothing. Otherwise globs."""
 
@@ -132,26 +138,26 @@ class MemoryPolicy(Wire):
     read_policy: Literal["shared", "isolated", "group"] = "shared"
     group: list[str] = []
     recall: bool = True
-    recall_tokens: PositiveInt = 800
+    recall_tokens: Count = 800
     tags: list[str] | None = None
 
 
 class SubagentPolicy(Wire):
     """Bounds on the children that an agent may start."""
 
-    max_children: PositiveInt | None = None
-    max_concurrent: PositiveInt | None = None
+    max_children: Count | None = None
+    max_concurrent: Count | None = None
 
 
 class Limits(Wire):
     """Ceilings on what an agent may use."""
 
-    concurrency: PositiveInt | None = None
-    rounds_per_turn: PositiveInt | None = None
-    tokens_per_turn: PositiveInt | None = None
-    cost_per_turn: NonNegativeFloat | None = None
-    tokens_per_day: PositiveInt | None = None
-    cost_per_day: NonNegativeFloat | None = None
+    concurrency: Count | None = None
+    rounds_per_turn: Count | None = None
+    tokens_per_turn: Count | None = None
+    cost_per_turn: Amount | None = None
+    tokens_per_day: Count | None = None
+    cost_per_day: Amount | None = None
 
 
 def _model_choice(value: Any) -> Any:
@@ -166,7 +172,7 @@ class AgentSpec(Wire):
     model: Annotated[ModelChoice | None, BeforeValidator(_model_choice)] = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     thinking: bool | Literal["low", "medium", "high"] | None = None
-    max_tokens: PositiveInt | None = None
+    max_tokens: Count | None = None
     system_prompt: Text | None = None
     personality: Line | None = None
     """Path of the file that serves as SOUL.md, relative to the home folder."""
@@ -199,7 +205,9 @@ class AgentSpec(Wire):
         entry.pop("apiExposed", None)
         entry.pop("api_exposed", None)
         chat = entry.pop("chat", None)
-        if isinstance(chat, Mapping):
+        if chat is not None and not isinstance(chat, Mapping):
+            raise ValueError("chat must hold provider and model")
+        if chat is not None:
             for key in ("provider", "model"):
                 if key in chat:
                     entry.setdefault(key, chat[key])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from coterie.core.agent import Agent, AgentState
 from coterie.core.errors import CoterieError
-from coterie.core.message import Message, Part, Usage
+from coterie.core.message import Message, Origin, Part, Role, Usage
+from coterie.core.session import Session
 from coterie.core.token import Token
+from coterie.core.turn import TurnJob, TurnState
+
+T = TypeVar("T")
 
 
 class AgentRows(Protocol):
@@ -62,7 +66,144 @@ class AnswerRows(Protocol):
     def forget_before(self, at: str) -> None: ...
 
 
+class ClaimLost(CoterieError):
+    """Another process, or a person, took this turn over: nothing more of ours may be committed."""
+
+    code = "CONFLICT"
+    http_status = 409
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """A message that was accepted and that no model has seen yet."""
+
+    session_id: str
+    message_id: str
+    run_id: str | None
+    """The turn that it asks for; None for what is merely noted with the next one."""
+    agent_id: str
+    """Whom the session was bound to when it came."""
+    role: Role
+    origin: Origin
+    text: str
+    meta: Mapping[str, Any] | None
+    created_at: str
+    position: int = 0
+
+
+class SessionRows(Protocol):
+    """Sessions and their messages."""
+
+    def find(self, ref: str) -> Session | None: ...
+
+    def add(self, session: Session) -> None: ...
+
+    def save(self, session: Session) -> None: ...
+
+    def touch(self, session_id: str, at: str, snippet: str) -> None: ...
+
+    def remove(self, session_id: str) -> None: ...
+
+    def select(
+        self,
+        *,
+        agents: Sequence[str | None] | None = None,
+        kinds: Sequence[str] | None = None,
+        limit: int = 200,
+        before: str | None = None,
+    ) -> list[Session]: ...
+
+    def latest(self, agents: Sequence[str | None]) -> Session | None: ...
+
+    def count_bound_to(self, agent_id: str) -> int: ...
+
+    def key_is_taken(self, key: str) -> bool: ...
+
+    def transcript(self, session_id: str) -> Sequence[Message]: ...
+
+    def page(
+        self, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> Sequence[Message]: ...
+
+    def message(self, message_id: str) -> Message | None: ...
+
+    def append(self, session_id: str, messages: Iterable[Message]) -> None: ...
+
+    def clear(self, session_id: str) -> None: ...
+
+    def search(
+        self, query: str, *, session_ids: Sequence[str] | None, limit: int
+    ) -> Sequence[tuple[str, Message]]: ...
+
+
+class TurnRows(Protocol):
+    """Turns, inbox, backlog, outbox. Every change of state says which state it expects."""
+
+    def submit(self, job: TurnJob, entry: InboxEntry, *, key: str | None, body_hash: str | None) -> None: ...
+
+    def post(self, entry: InboxEntry) -> None: ...
+
+    def repeated(self, session_id: str, key: str) -> tuple[TurnJob, str | None] | None: ...
+
+    def newest_with_body(self, session_id: str | None, body_hash: str) -> TurnJob | None: ...
+
+    def waiting(self, session_id: str) -> list[InboxEntry]: ...
+
+    def next_work(self, session_id: str) -> tuple[Session, list[InboxEntry]] | None:
+        """The session and the entries up to the first that asks for a turn; None where nothing does."""
+
+    def cancel_queued(self, run_id: str, at: str) -> InboxEntry | None: ...
+
+    def claim(self, run_id: str, *, epoch: int, agent_id: str, at: str) -> None: ...
+
+    def take(self, entry: InboxEntry) -> None: ...
+
+    def step(
+        self,
+        run_id: str,
+        *,
+        epoch: int,
+        agent_id: str,
+        replies: int = 0,
+        open_call: str | None = None,
+        usage: Usage | None = None,
+        cost: float | None = None,
+        model: str | None = None,
+        state: TurnState = TurnState.RUNNING,
+        final: str | None = None,
+        at: str | None = None,
+    ) -> None: ...
+
+    def move(self, run_id: str, state: TurnState, *, epoch: int) -> None: ...
+
+    def end(self, run_id: str, state: TurnState, at: str, *, error: str | None = None) -> bool: ...
+
+    def put_back(self, session_id: str, run_id: str, token: Mapping[str, Any], at: str) -> None: ...
+
+    def backlog(self, session_id: str) -> list[tuple[str, dict[str, Any]]]: ...
+
+    def resume(self, run_id: str) -> None: ...
+
+    def get(self, run_id: str) -> TurnJob | None: ...
+
+    def unfinished(self, session_id: str) -> list[TurnJob]: ...
+
+    def sessions_with_work(self) -> list[str]: ...
+
+    def spent_since(self, agent_id: str, since: str) -> Usage: ...
+
+    def forget_all(self, session_id: str, at: str) -> list[str]: ...
+
+    def send(self, session_id: str, run_id: str, message: Message, route: Mapping[str, Any]) -> None: ...
+
+
 class StoreTransaction(Protocol):
+    @property
+    def sessions(self) -> SessionRows: ...
+
+    @property
+    def turns(self) -> TurnRows: ...
+
     @property
     def agents(self) -> AgentRows: ...
 
@@ -84,6 +225,9 @@ class Store(Protocol):
 
     def write(self) -> AbstractContextManager[StoreTransaction]:
         """All or nothing, on disk when the block ends."""
+
+    async def transact(self, work: Callable[[Any], T]) -> T:
+        """As `write`, from the event loop, which never waits for another process's lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +305,5 @@ class Model(Protocol):
     def name(self) -> str:
         """`<provider>/<model>`."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""

@@ -66,12 +66,12 @@ def merge(base: Roster, file: Roster, registry: Roster) -> Merge:
     return Merge(Roster(merged, default), tuple(dropped), tuple(removed), tuple(overruled))
 
 
-def _merge_entry(agent: str, was: Entry, told: Entry, runs: Entry, overruled: list[str]) -> Entry:
+def _merge_entry(where: str, was: Entry, told: Entry, runs: Entry, overruled: list[str]) -> Entry:
     keys = [*told, *(k for k in runs if k not in told)]
     result: dict[str, Any] = {}
     for key in keys:
         value = _pick(
-            f"{agent}.{key}",
+            f"{where}.{key}",
             was.get(key, _ABSENT),
             told.get(key, _ABSENT),
             runs.get(key, _ABSENT),
@@ -83,9 +83,16 @@ def _merge_entry(agent: str, was: Entry, told: Entry, runs: Entry, overruled: li
 
 
 def _pick(name: str, was: Any, told: Any, runs: Any, overruled: list[str]) -> Any:
-    if told == runs or runs == was:
+    if _same(told, runs) or _same(runs, was):
         return told
-    if told == was:
+    if _same(told, was):
         return runs
+    if isinstance(told, Mapping) and isinstance(runs, Mapping):
+        return _merge_entry(name, was if isinstance(was, Mapping) else {}, told, runs, overruled)
     overruled.append(name)
     return told
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal and of one kind: `true` is not 1."""
+    return type(a) is type(b) and bool(a == b)

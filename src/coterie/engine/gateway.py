@@ -1,17 +1,43 @@
-"""The one door behind every surface."""
+"""The one door behind every surface: agents, sessions, messages in, events out."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
 
-from coterie.core.ports import Store
+from coterie.core.clock import now_iso
+from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
+from coterie.core.events import ChatEvent, ChatState
+from coterie.core.message import Message, Origin
+from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
+from coterie.core.session import Session
+from coterie.core.tool import Tool
+from coterie.core.turn import TurnJob, TurnState
 from coterie.engine.access import Access
+from coterie.engine.active_turn import ContextProvider, Surroundings
+from coterie.engine.brain import Brain, Brains
+from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
 from coterie.engine.home import Home
 from coterie.engine.household import Change
+from coterie.engine.live import Live
 from coterie.engine.registry import Registry
+from coterie.engine.sessions import Sessions
+from coterie.engine.slots import Slots
+from coterie.engine.transcripts import Transcripts
+
+RETRY_SECONDS = 600
+"""How long a client's repeated request is taken for the same one."""
+MAX_MESSAGE = 1_000_000
+"""Characters of one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +47,38 @@ class EngineClaim:
     epoch: int
 
 
-class Gateway:
-    """A household, opened: its agents, its tokens, its events."""
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The acknowledgement: the message is on disk."""
 
-    def __init__(self, home: Home, store: Store, claim: EngineClaim | None = None) -> None:
+    message_id: str
+    run_id: str
+    status: Literal["started", "steering", "queued"]
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a turn ended."""
+
+    run_id: str
+    state: TurnState
+    text: str
+    message_id: str | None
+    error: str | None
+    job: TurnJob
+
+
+class Gateway:
+    """A household, opened."""
+
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        claim: EngineClaim | None = None,
+        load_tools: Callable[[], Mapping[str, Tool]] = dict,
+    ) -> None:
         self.home = home
         self.store = store
         self.claim = claim
@@ -33,8 +87,216 @@ class Gateway:
         self.access = Access(home, store)
         self.started = time.time()
         self.pid = os.getpid()
+        self._engine: Engine | None = None
+        self._load_tools = load_tools
         self.registry.sync.listen(self._agents_changed)
+
+    @property
+    def engine(self) -> Engine:
+        """What runs turns; only the process that holds the home's engine lock has it."""
+        if self._engine is None:
+            raise Unavailable("turns run in the gateway; start it with `coterie serve`")
+        return self._engine
+
+    @cached_property
+    def brains(self) -> Brains:
+        """What each agent is at this moment."""
+        return Brains(self.registry, self.home.path, self._load_tools())
+
+    async def start(
+        self,
+        resolve_model: Callable[[str], Awaitable[Model]],
+        context: Sequence[ContextProvider] = (),
+    ) -> None:
+        """Begin to run turns, first of all those that a former process left."""
+        assert self.claim is not None
+        self._engine = Engine(self, self.claim.epoch, resolve_model, context)
+        await self._engine.dispatcher.recover()
+
+    async def stop(self) -> None:
+        if self._engine is not None:
+            await self._engine.dispatcher.stop()
 
     def _agents_changed(self, change: Change) -> None:
         what, agent_id = change
         self.events.publish("agents.changed", {"agent_id": agent_id, "change": what})
+
+
+class Engine:
+    """Messages in, turns, events out."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        epoch: int,
+        resolve_model: Callable[[str], Awaitable[Model]],
+        context: Sequence[ContextProvider],
+    ) -> None:
+        self._store = gateway.store
+        self.brains = gateway.brains
+        self.live = Live(gateway.events)
+        self.transcripts = Transcripts(self._store)
+        around = Surroundings(self._store, epoch, resolve_model, (_time_line, *context))
+        slots = Slots(gateway.registry.sync.config.turns.concurrency)
+        self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots)
+        self.sessions = Sessions(
+            self._store,
+            gateway.registry,
+            self.brains,
+            self.dispatcher,
+            self.transcripts,
+            self.live,
+            gateway.events,
+        )
+
+    async def submit(
+        self,
+        ref: str,
+        text: str,
+        *,
+        origin: Origin = "user",
+        meta: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        body_hash: str | None = None,
+    ) -> Receipt:
+        """Accept a message: it and its turn are on disk when this returns."""
+        _check_text(text)
+        if key is not None:
+            body_hash = hashlib.sha256(json.dumps([text, meta], sort_keys=True).encode()).hexdigest()
+        run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
+
+        def accept(tx: StoreTransaction) -> tuple[Session, TurnJob | None]:
+            session = self.sessions.find_or_make(tx, ref)
+            if key is not None and (first := tx.turns.repeated(session.id, key)) is not None:
+                if first[1] != body_hash:
+                    raise Conflict("this idempotency key was used with another message")
+                return session, first[0]
+            job = TurnJob(run_id, session.id, message_id, TurnState.QUEUED, trace_id=run_id, created_at=at)
+            entry = InboxEntry(
+                session.id, message_id, run_id, self.brains.agent_of(session), "user", origin, text, meta, at
+            )
+            tx.turns.submit(job, entry, key=key, body_hash=body_hash)
+            return session, None
+
+        session, first = await self._store.transact(accept)
+        if first is not None:
+            return Receipt(first.message_id, first.run_id, "queued", session)
+        status = self._status(session)
+        live = self.live.open(run_id, session.key)
+        if status != "started":
+            live.emit("queued", status=status)
+        self.dispatcher.wake(session)
+        return Receipt(message_id, run_id, status, session)
+
+    def _status(self, session: Session) -> Literal["started", "steering", "queued"]:
+        worker = self.dispatcher.worker(session.id)
+        if worker is None:
+            return "started"
+        same_agent = worker.turn is not None and worker.turn.brain.agent_id == self.brains.agent_of(session)
+        return "steering" if same_agent and worker.pending == 0 else "queued"
+
+    async def attach(self, session: Session, body_hash: str) -> TurnJob | None:
+        """The turn that an equal request began a moment ago, for a client that sends it again."""
+        job = await self._store.transact(lambda tx: tx.turns.newest_with_body(session.id, body_hash))
+        return job if job is not None and _age(job) < RETRY_SECONDS else None
+
+    async def attach_anywhere(self, body_hash: str) -> TurnJob | None:
+        """As `attach`, for requests that name no session."""
+        job = await self._store.transact(lambda tx: tx.turns.newest_with_body(None, body_hash))
+        return job if job is not None and _age(job) < RETRY_SECONDS else None
+
+    async def follow(self, run_id: str) -> AsyncIterator[ChatEvent]:
+        """A turn's events to the last one, from wherever it stands now."""
+        live = self.live.get(run_id)
+        if live is not None:
+            async for event in live.follow():
+                yield event
+            return
+        outcome = await self.outcome(run_id)
+        state: ChatState = {TurnState.DONE: "final", TurnState.ERROR: "error"}.get(outcome.state, "aborted")  # type: ignore[assignment]
+        fields = {"text": outcome.text, "message_id": outcome.message_id}
+        if outcome.error:
+            fields = {"message": outcome.error}
+        yield ChatEvent(run_id, outcome.job.session_id, 0, state, 1, fields)
+
+    async def outcome(self, run_id: str) -> Outcome:
+        def look(tx: StoreTransaction) -> tuple[TurnJob | None, Message | None]:
+            job = tx.turns.get(run_id)
+            final = tx.sessions.message(job.final_message_id) if job and job.final_message_id else None
+            return job, final
+
+        job, final = await self._store.transact(look)
+        if job is None:
+            raise NotFound(f"there is no run {run_id[:100]!r}")
+        return Outcome(run_id, job.state, final.text if final else "", job.final_message_id, job.error, job)
+
+    async def abort(self, run_id: str) -> str:
+        """Stop a turn, or take a waiting message back. Says which."""
+        job = (await self.outcome(run_id)).job
+        if await self.dispatcher.abort(job.session_id, run_id):
+            return "aborted"
+        return await self._take_back(job)
+
+    async def cancel_queued(self, run_id: str) -> str:
+        """Take a message back that no model has seen."""
+        job = (await self.outcome(run_id)).job
+        if job.state is not TurnState.QUEUED:
+            raise Conflict(f"the run {run_id} is {job.state.value}, not queued")
+        return await self._take_back(job)
+
+    async def _take_back(self, job: TurnJob) -> str:
+        transcript = self.transcripts.get(job.session_id)
+
+        def take(tx: StoreTransaction) -> tuple[str, Message | None]:
+            at = now_iso()
+            entry = tx.turns.cancel_queued(job.run_id, at)
+            if entry is not None:
+                message = Message(
+                    id=entry.message_id,
+                    role=entry.role,
+                    origin=entry.origin,
+                    text=entry.text,
+                    meta={**(entry.meta or {}), "cancelled": True},
+                    agent_id=entry.agent_id,
+                    run_id=entry.run_id,
+                    seq=transcript.last_seq + 1,
+                    created_at=entry.created_at,
+                )
+                tx.sessions.append(job.session_id, [message])
+                return "cancelled", message
+            if tx.turns.end(job.run_id, TurnState.ABORTED, at):
+                return "aborted", None
+            return "ended", None
+
+        state, message = await self._store.transact(take)
+        if message is not None:
+            transcript.append(message)
+        if state != "ended":
+            self.live.close(job.run_id, "aborted", reason=state)
+        return state
+
+    async def queue(self, ref: str) -> tuple[Session, list[TurnJob], list[InboxEntry]]:
+        """The session's unfinished turns and what waits in its inbox."""
+
+        def look(tx: StoreTransaction) -> tuple[Session, list[TurnJob], list[InboxEntry]]:
+            session = self.sessions.find(tx, ref)
+            return session, tx.turns.unfinished(session.id), tx.turns.waiting(session.id)
+
+        return await self._store.transact(look)
+
+
+def _age(job: TurnJob) -> float:
+    return (datetime.fromisoformat(now_iso()) - datetime.fromisoformat(job.created_at)).total_seconds()
+
+
+def _time_line(session: Session, brain: Brain) -> Mapping[str, str]:
+    return {"time": datetime.now().astimezone().isoformat(timespec="seconds")}
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise InvalidRequest("a message must not be empty", details={"field": "message"})
+    if len(text) > MAX_MESSAGE:
+        raise TooLarge(f"a message has at most {MAX_MESSAGE} characters", details={"field": "message"})
+    if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise InvalidRequest("a message must be Unicode text without NUL", details={"field": "message"})

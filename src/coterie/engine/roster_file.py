@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -26,15 +27,44 @@ _ALIASES = {
     "name": ("name", "id", "agent_id", "agentId"),
 }
 
+Pair = tuple[ScalarNode, Node]
+
 
 def write_roster(text: str, wanted: Roster) -> str:
-    """The text with exactly this roster and default in it. Comments and order are kept."""
+    """The text with exactly this roster and default in it. Comments, order and line ends are kept."""
     told = parse_roster(text)
     if told == wanted:
         return text
+    others = {k: v for k, v in values(text).items() if k != "agents"}
+    windows = "\r\n" in text
+    plain = text.replace("\r\n", "\n") if windows else text
+    try:
+        plain = _edited(plain, told, wanted)
+        result = parse_roster(plain)
+        same = result == wanted and {k: v for k, v in values(plain).items() if k != "agents"} == others
+    except Conflict:
+        raise
+    except Exception as error:
+        # Whatever is odd about the file: an edit that goes wrong must never reach it.
+        raise Conflict(_UNSAFE) from error
+    if not same:
+        raise Conflict(_UNSAFE)
+    return plain.replace("\n", "\r\n") if windows else plain
+
+
+_UNSAFE = "agent.yaml is written in a way that cannot be edited safely; please make this change in the file"
+
+
+def parse_roster(text: str) -> Roster:
+    """The roster that a text declares, without checking that the names in it exist elsewhere."""
+    config = Config.model_validate(values(text))
+    return Roster({e.name: written(e) for e in config.agents.roster}, config.agents.default)
+
+
+def _edited(text: str, told: Roster, wanted: Roster) -> str:
     agents = _agents(text)
-    if isinstance(agents, MappingNode) and agents.flow_style:
-        text = _with_agents(text, values(text)["agents"])
+    if agents is not None and isinstance(agents[1], MappingNode) and agents[1].flow_style:
+        text = _replace_value(text, agents, values(text)["agents"])
     for agent in told.entries:
         if agent not in wanted.entries:
             text = _remove_entry(text, agent)
@@ -51,287 +81,320 @@ def write_roster(text: str, wanted: Roster) -> str:
                 text = _set_key(text, agent, key, value)
     if told.default != wanted.default:
         text = _set_default(text, wanted.default)
-    result = parse_roster(text)
-    if dict(result.entries) != dict(wanted.entries) or result.default != wanted.default:
-        raise Conflict(
-            "agent.yaml is written in a way that cannot be edited safely; please make this change in the file"
-        )
     return text
 
 
-def parse_roster(text: str) -> Roster:
-    """The roster that a text declares, without checking that the names in it exist elsewhere."""
-    config = Config.model_validate(values(text))
-    return Roster({e.name: written(e) for e in config.agents.roster}, config.agents.default)
+# What can be changed
 
 
 def _set_default(text: str, agent: str) -> str:
     agents = _agents(text)
-    if isinstance(agents, MappingNode) and agents.value:
-        found = _pair(agents, ("default",))
-        if found is not None:
-            return _replace_value(text, found, agent)
-        return _insert_key(text, agents, "default", agent, first=True)
-    return _with_agents(text, {"default": agent})
+    if agents is None or not isinstance(agents[1], MappingNode) or not agents[1].value:
+        return _with_agents(text, {"default": agent})
+    found = _pair(agents[1], ("default",))
+    if found is not None:
+        return _replace_value(text, found, agent)
+    first = agents[1].value[0][0].start_mark
+    return _insert(text, _line_start(text, first.index), _key_lines("default", agent, first.column))
 
 
 def _append_entry(text: str, agent: str, entry: Mapping[str, Any]) -> str:
     new = {"name": agent, **{_PREFERRED.get(k, k): v for k, v in entry.items()}}
     agents = _agents(text)
-    if not isinstance(agents, MappingNode) or not agents.value:
+    if agents is None or not isinstance(agents[1], MappingNode) or not agents[1].value:
         return _with_agents(text, {"roster": [new]})
-    found = _pair(agents, ("roster",))
+    found = _pair(agents[1], ("roster",))
     if found is None:
-        return _insert_key(text, agents, "roster", [new])
+        return _insert_key(text, agents[1], "roster", [new])
     roster = found[1]
     if not isinstance(roster, SequenceNode) or not roster.value or roster.flow_style:
-        return _replace_value(text, found, [*(_data(text, roster) or []), new])
-    return _insert_lines(text, _last_line(text, roster), _item(new, roster.start_mark.column))
+        return _replace_value(text, found, [*(values(text)["agents"]["roster"] or []), new])
+    return _insert(text, _after_line(text, _end(text, roster)), _item_lines(new, roster.start_mark.column))
 
 
 def _remove_entry(text: str, agent: str) -> str:
-    roster, index = _find(text, agent)
-    if roster.flow_style or len(roster.value) == 1:
-        agents = _agents(text)
-        assert isinstance(agents, MappingNode)
-        found = _pair(agents, ("roster",))
-        assert found is not None
-        rest = [item for i, item in enumerate(_data(text, roster)) if i != index]
-        if roster.flow_style:
-            return _replace_value(text, found, rest)
-        first, last = roster.start_mark.line, _last_line(text, roster)
-        return _set_after_colon(_delete_lines(text, first, last), found[0], " []")
+    found, index = _find(text, agent)
+    roster = found[1]
+    assert isinstance(roster, SequenceNode)
     item = roster.value[index]
-    return _delete_lines(text, _dash_line(text, roster, item), _last_line(text, item))
+    if roster.flow_style:
+        rest = [entry for i, entry in enumerate(values(text)["agents"]["roster"]) if i != index]
+        return _replace_value(text, found, rest)
+    text = _cut(text, _dash(text, roster, item), _after_line(text, _end(text, item)))
+    if len(roster.value) > 1:
+        return text
+    colon = _colon(text, found[0])
+    return text[: colon + 1] + " []" + text[colon + 1 :]
 
 
 def _set_key(text: str, agent: str, key: str, value: Any) -> str:
-    roster, index = _find(text, agent)
+    found, index = _find(text, agent)
+    roster = found[1]
+    assert isinstance(roster, SequenceNode)
     entry = roster.value[index]
-    found = _pair(entry, _ALIASES.get(key, (key, _camel(key))))
+    pair = _pair(entry, _names(key))
     if entry.flow_style or roster.flow_style:
-        data = dict(_data(text, entry))
-        data[found[0].value if found is not None else _PREFERRED.get(key, key)] = value
-        return _replace_span(text, entry, _flow(data))
-    if found is not None:
-        return _replace_value(text, found, value)
+        data = dict(values(text)["agents"]["roster"][index])
+        data[pair[0].value if pair is not None else _PREFERRED.get(key, key)] = value
+        return _replace_flow(text, found, entry, data)
+    if pair is not None:
+        return _replace_value(text, pair, value)
     return _insert_key(text, entry, _PREFERRED.get(key, key), value)
 
 
 def _remove_key(text: str, agent: str, key: str) -> str:
-    roster, index = _find(text, agent)
+    found, index = _find(text, agent)
+    roster = found[1]
+    assert isinstance(roster, SequenceNode)
     entry = roster.value[index]
-    found = _pair(entry, _ALIASES.get(key, (key, _camel(key))))
-    if found is None:
-        raise Conflict(f"{agent}.{key} in agent.yaml comes from a YAML anchor; please change it in the file")
+    pair = _pair(entry, _names(key))
+    if pair is None:
+        raise Conflict(f"{agent}.{key} has no line of its own in agent.yaml; please change it in the file")
     if entry.flow_style or roster.flow_style:
-        data = {k: v for k, v in _data(text, entry).items() if k != found[0].value}
-        return _replace_span(text, entry, _flow(data))
-    if found[0].start_mark.line == _dash_line(text, roster, entry):
-        # The key stands on the dash's own line: move the next key up to it.
-        keys = [k for k, _ in entry.value]
-        after = keys[keys.index(found[0]) + 1]
-        lines = text.splitlines(keepends=True)
-        head = lines[found[0].start_mark.line][: found[0].start_mark.column]
-        target = after.start_mark.line
-        lines[target] = head + lines[target][after.start_mark.column :]
-        del lines[found[0].start_mark.line : _last_line(text, found[1]) + 1]
-        return "".join(lines)
-    return _delete_lines(text, found[0].start_mark.line, _last_line(text, found[1]))
+        data = {k: v for k, v in values(text)["agents"]["roster"][index].items() if k != pair[0].value}
+        return _replace_flow(text, found, entry, data)
+    start, after = pair[0].start_mark.index, _after_line(text, _value_end(text, pair))
+    line = _line_start(text, start)
+    if not text[line:start].strip():
+        return _cut(text, line, after)
+    # The key stands on the dash's own line: the next one moves up, and what lies between goes above.
+    following = next(k for k, _ in entry.value if k.start_mark.index > start).start_mark.index
+    between = text[after : _line_start(text, following)]
+    return text[:line] + between + text[line:start] + text[following:]
 
 
 # Where things are
 
 
 def _compose(text: str) -> Node | None:
-    node: Node | None = YAML(typ="safe", pure=True).compose(text)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False
+    node: Node | None = yaml.compose(text)
     return node
 
 
-def _agents(text: str) -> Node | None:
+def _agents(text: str) -> Pair | None:
     root = _compose(text)
-    if not isinstance(root, MappingNode):
-        return None
-    found = _pair(root, ("agents",))
-    return None if found is None else found[1]
+    return _pair(root, ("agents",)) if isinstance(root, MappingNode) else None
 
 
-def _pair(node: MappingNode, names: tuple[str, ...]) -> tuple[ScalarNode, Node] | None:
+def _pair(node: Node, names: tuple[str, ...]) -> Pair | None:
     return next(((k, v) for k, v in node.value if isinstance(k, ScalarNode) and k.value in names), None)
 
 
-def _find(text: str, agent: str) -> tuple[SequenceNode, int]:
+def _names(key: str) -> tuple[str, ...]:
+    """Every way in which a key may be spelled."""
+    head, *rest = key.split("_")
+    return _ALIASES.get(key, (key, head + "".join(part.capitalize() for part in rest)))
+
+
+def _find(text: str, agent: str) -> tuple[Pair, int]:
+    """The roster, and the place of an agent in it."""
     agents = _agents(text)
-    assert isinstance(agents, MappingNode)
-    found = _pair(agents, ("roster",))
-    assert found is not None
-    assert isinstance(found[1], SequenceNode)
-    for index, item in enumerate(found[1].value):
-        name = _pair(item, _ALIASES["name"]) if isinstance(item, MappingNode) else None
-        if name is not None and name[1].value == agent:
-            return found[1], index
+    found = None if agents is None else _pair(agents[1], ("roster",))
+    if found is not None and isinstance(found[1], SequenceNode):
+        for index, item in enumerate(found[1].value):
+            name = _pair(item, _ALIASES["name"]) if isinstance(item, MappingNode) else None
+            if name is not None and name[1].value == agent:
+                return found, index
     raise Conflict(f"{agent!r} in agent.yaml is written through a YAML anchor; please change it in the file")
 
 
-def _last_line(text: str, node: Node) -> int:
-    """The last line that holds something of this node, comments behind it aside."""
+def _end(text: str, node: Node) -> int:
+    """Just behind the last character of a node, comments and blank lines aside."""
     if isinstance(node, MappingNode) and node.value and not node.flow_style:
-        return max(_last_line(text, v) for _, v in node.value)
+        return max(_value_end(text, pair) for pair in node.value)
     if isinstance(node, SequenceNode) and node.value and not node.flow_style:
-        return max(_last_line(text, v) for v in node.value)
-    last: int = node.end_mark.line
-    start: int = node.start_mark.line
+        return max(_end(text, item) for item in node.value)
+    start: int = node.start_mark.index
+    end: int = node.end_mark.index
     if isinstance(node, ScalarNode) and node.style in ("|", ">"):
-        lines = text.splitlines()
-        last = min(last - 1 if node.end_mark.column == 0 else last, len(lines) - 1)
-        while last > start and not lines[last].strip():
-            last -= 1
-    return max(last, start)
+        header = text[start : text.find("\n", start)]
+        body = text[start:end]
+        # With `+`, the blank lines at the end are part of the text.
+        return start + (len(body[: body.rfind("\n")]) if "+" in header.split("#")[0] else len(body.rstrip()))
+    return end
 
 
-def _dash_line(text: str, roster: SequenceNode, item: Node) -> int:
-    lines = text.splitlines()
-    line: int = item.start_mark.line
-    while not lines[line][roster.start_mark.column :].startswith("-"):
-        line -= 1
+def _value_end(text: str, pair: Pair) -> int:
+    key, value = pair
+    colon = _colon(text, key)
+    if isinstance(value, ScalarNode) and value.start_mark.index == value.end_mark.index:
+        tagged = re.compile(r"[ \t]*[&!][^\s]*").match(text, colon + 1)
+        return tagged.end() if tagged is not None else colon + 1
+    if value.start_mark.index < colon:
+        alias = re.compile(r"\s*\*[^\s,\]}]+").match(text, colon + 1)
+        if alias is None:
+            raise Conflict(_UNSAFE)
+        return alias.end()
+    return _end(text, value)
+
+
+def _colon(text: str, key: ScalarNode) -> int:
+    found = re.compile(r"\s*:").match(text, key.end_mark.index)
+    if found is None:
+        raise Conflict(_UNSAFE)
+    return found.end() - 1
+
+
+def _dash(text: str, roster: SequenceNode, item: Node) -> int:
+    """Start of the line with an item's dash."""
+    column = roster.start_mark.column
+    line = _line_start(text, item.start_mark.index)
+    while not re.compile(rf" {{{column}}}-(?:\s|$)").match(text, line):
+        if line == 0:
+            raise Conflict(_UNSAFE)
+        line = _line_start(text, line - 1)
     return line
 
 
-# Rendering
+def _line_start(text: str, index: int) -> int:
+    return text.rfind("\n", 0, index) + 1
 
 
-def _camel(key: str) -> str:
-    head, *rest = key.split("_")
-    return head + "".join(part.capitalize() for part in rest)
+def _after_line(text: str, index: int) -> int:
+    """Start of the next line."""
+    end = text.find("\n", index)
+    return len(text) if end == -1 else end + 1
 
 
-def _dump(value: Any, *, flow: bool = False) -> str:
-    yaml = YAML(typ="rt")
-    yaml.default_flow_style = flow
-    yaml.width = 2**30
-    yaml.allow_unicode = True
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.representer.add_representer(
-        type(None), lambda r, _: r.represent_scalar("tag:yaml.org,2002:null", "null")
-    )
-    out = io.StringIO()
-    yaml.dump(_lists_in_flow(value), out)
-    return out.getvalue().removesuffix("...\n").rstrip("\n")
+def _comments(text: str, start: int, end: int, node: Node) -> list[tuple[int, str]]:
+    """Comments in a part of the text that holds a node: where they begin, and what they say."""
+    spoken = list(_spoken(text, node))
+    found: list[tuple[int, str]] = []
+    for match in re.compile(r"(?:(?<=\s)|^)#[^\n]*", re.MULTILINE).finditer(text, start, end):
+        inside = any(first <= match.start() < last for first, last in spoken)
+        if not inside and (not found or match.start() >= found[-1][0] + len(found[-1][1])):
+            found.append((match.start(), match[0].rstrip()))
+    return found
 
 
-def _lists_in_flow(value: Any) -> Any:
-    """Short lists of plain values read better on one line."""
-    from ruamel.yaml.comments import CommentedSeq
+def _spoken(text: str, node: Node) -> Iterator[tuple[int, int]]:
+    """Where a `#` is part of a value."""
+    if isinstance(node, ScalarNode):
+        first = node.start_mark.index
+        block = node.style in ("|", ">")
+        yield (_after_line(text, first) if block else first, node.end_mark.index)
+    for child in node.value if isinstance(node, MappingNode | SequenceNode) else ():
+        for part in child if isinstance(child, tuple) else (child,):
+            yield from _spoken(text, part)
 
+
+# How things are written
+
+
+def _key_lines(key: str, value: Any, column: int) -> str:
+    return f"{' ' * column}{key}:{_behind_colon(value, column)}\n"
+
+
+def _item_lines(entry: Mapping[str, Any], column: int) -> str:
+    lines = "".join(_key_lines(key, value, column + 2) for key, value in entry.items())
+    return f"{' ' * column}- {lines.lstrip(' ')}"
+
+
+def _behind_colon(value: Any, column: int) -> str:
+    """A value as it stands behind its key, which begins at this column."""
+    if isinstance(value, Mapping) and value:
+        return "\n" + "".join(_key_lines(str(k), v, column + 2) for k, v in value.items()).removesuffix("\n")
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        return "\n" + "".join(_item_lines(item, column + 2) for item in value).removesuffix("\n")
+    if isinstance(value, str) and _reads_well_as_block(value):
+        mark = "|" if value.endswith("\n") else "|-"
+        body = value.removesuffix("\n").split("\n")
+        return f" {mark}\n" + "\n".join(" " * (column + 2) + line if line else "" for line in body)
+    return f" {_flow(value, inside=False)}"
+
+
+def _flow(value: Any, *, inside: bool = True) -> str:
+    """A value on one line."""
     if isinstance(value, Mapping):
-        return {key: _lists_in_flow(item) for key, item in value.items()}
+        return "{" + ", ".join(f"{_flow(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        sequence = CommentedSeq(_lists_in_flow(item) for item in value)
-        if not any(isinstance(item, dict | list) for item in value):
-            sequence.fa.set_flow_style()
-        return sequence
-    return value
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        safe = _PLAIN.fullmatch(value) and value.lower() not in _WORDS and not (inside and "," in value)
+        return value if safe else _quoted(value)
+    return json.dumps(value)
 
 
-def _flow(value: Any) -> str:
-    return " ".join(_dump(value, flow=True).split("\n"))
+_PLAIN = re.compile(r"[^\W\d_](?:[\w.,/()!'+ -]*[\w./()!'+-])?")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
-def _indent(block: str, columns: int) -> list[str]:
-    return [(" " * columns + line if line else line) + "\n" for line in block.split("\n")]
+def _quoted(value: str) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
-def _item(entry: Mapping[str, Any], column: int) -> list[str]:
-    lines = _indent(_dump(entry), column + 2)
-    lines[0] = " " * column + "- " + lines[0].lstrip(" ")
-    return lines
-
-
-def _key_lines(key: str, value: Any, column: int) -> list[str]:
-    return _indent(_dump({key: value}), column)
+def _reads_well_as_block(value: str) -> bool:
+    lines = value.removesuffix("\n").split("\n")
+    return (
+        len(lines) > 1
+        and all(line.isprintable() and line == line.rstrip() for line in lines)
+        and bool(lines[0] and lines[-1])
+        and not lines[0].startswith(" ")
+    )
 
 
 # Splicing
 
 
-def _data(text: str, node: Node) -> Any:
-    """A node's value as plain data, aliases resolved."""
-    roster = values(text)["agents"].get("roster")
-    if isinstance(node, SequenceNode):
-        return roster
-    if isinstance(node, MappingNode):
-        container = _pair_value(text, "roster")
-        for index, item in enumerate(container.value if isinstance(container, SequenceNode) else []):
-            if item.start_mark.index == node.start_mark.index:
-                return roster[index]
-    return None
+def _insert(text: str, at: int, new: str) -> str:
+    if at and text[at - 1] != "\n":
+        new = "\n" + new.removesuffix("\n")
+    return text[:at] + new + text[at:]
 
 
-def _pair_value(text: str, key: str) -> Node | None:
-    agents = _agents(text)
-    found = _pair(agents, (key,)) if isinstance(agents, MappingNode) else None
-    return None if found is None else found[1]
+def _cut(text: str, start: int, end: int) -> str:
+    return text[:start] + text[end:]
 
 
-def _insert_lines(text: str, after: int, new: list[str]) -> str:
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    return "".join([*lines[: after + 1], *new, *lines[after + 1 :]])
-
-
-def _delete_lines(text: str, first: int, last: int) -> str:
-    lines = text.splitlines(keepends=True)
-    return "".join([*lines[:first], *lines[last + 1 :]])
-
-
-def _insert_key(text: str, node: MappingNode, key: str, value: Any, *, first: bool = False) -> str:
-    new = _key_lines(key, value, node.value[0][0].start_mark.column)
-    if first:
-        return _insert_lines(text, node.value[0][0].start_mark.line - 1, new)
-    return _insert_lines(text, _last_line(text, node), new)
+def _insert_key(text: str, node: MappingNode, key: str, value: Any) -> str:
+    column = node.value[0][0].start_mark.column
+    return _insert(text, _after_line(text, _end(text, node)), _key_lines(key, value, column))
 
 
 def _with_agents(text: str, agents: Mapping[str, Any]) -> str:
-    """The `agents` section anew: it was missing, empty, or written in flow style."""
+    """The `agents` section, which was missing or empty."""
     root = _compose(text)
+    found = _agents(text)
+    if found is not None:
+        return _replace_value(text, found, agents)
     block = _key_lines("agents", agents, 0)
     if not isinstance(root, MappingNode):
-        body = text if not text or text.endswith("\n") else text + "\n"
-        return body + "".join(block)
-    found = _pair(root, ("agents",))
-    if found is None:
-        if root.flow_style:
-            raise Conflict("agent.yaml is one flow mapping; please make this change in the file")
-        return _insert_lines(text, _last_line(text, root), ["\n", *block])
-    lines = text.splitlines(keepends=True)
-    first, last = found[0].start_mark.line, _last_line(text, found[1])
-    return "".join([*lines[:first], *block, *lines[last + 1 :]])
+        return text + ("" if not text or text.endswith("\n") else "\n") + block
+    if root.flow_style or not root.value:
+        raise Conflict("agent.yaml is one flow mapping; please make this change in the file")
+    at = _after_line(text, _end(text, root))
+    return _insert(text, at, f"\n{block}")
 
 
-def _replace_value(text: str, pair: tuple[ScalarNode, Node], value: Any) -> str:
-    """Another value behind the same key. A comment behind a one-line value stays."""
+def _replace_value(text: str, pair: Pair, value: Any) -> str:
+    """Another value behind the same key. Comments inside the old one are kept."""
     key, old = pair
-    first, last = key.start_mark.line, _last_line(text, old)
-    new = _key_lines(key.value, value, key.start_mark.column)
-    lines = text.splitlines(keepends=True)
-    tail = ""
-    if first == last or old.start_mark.line == first == old.end_mark.line:
-        tail = lines[first][old.end_mark.column :].rstrip("\n") if old.end_mark.line == first else ""
-        tail = tail if tail.lstrip().startswith("#") else ""
-    new[0] = lines[first][: key.start_mark.column] + new[0][key.start_mark.column :]
-    if tail:
-        new[0] = new[0].rstrip("\n") + (tail if tail.startswith(" ") else f" {tail}") + "\n"
-    return "".join([*lines[:first], *new, *lines[last + 1 :]])
+    colon, end = _colon(text, key), _value_end(text, pair)
+    line_end = _after_line(text, end)
+    rest = text[end:line_end].strip()
+    if rest and not rest.startswith("#"):
+        raise Conflict(_UNSAFE)
+    tail, above = "", []
+    own_line = _after_line(text, colon)
+    for at, comment in _comments(text, colon + 1, line_end, old):
+        if at < own_line:
+            gap = text[len(text[:at].rstrip(" \t")) : at]
+            tail = f"{gap}{comment}"
+        else:
+            above.append(" " * key.start_mark.column + comment + "\n")
+    first, *more = _behind_colon(value, key.start_mark.column).split("\n")
+    new = "\n".join([first + tail, *more]) + ("\n" if text[line_end - 1 : line_end] == "\n" else "")
+    line = _line_start(text, key.start_mark.index)
+    return text[:line] + "".join(above) + text[line : colon + 1] + new + text[line_end:]
 
 
-def _replace_span(text: str, node: Node, new: str) -> str:
-    return text[: node.start_mark.index] + new + text[node.end_mark.index :]
-
-
-def _set_after_colon(text: str, key: ScalarNode, value: str) -> str:
-    lines = text.splitlines(keepends=True)
-    line = lines[key.start_mark.line]
-    colon = line.index(":", key.end_mark.column)
-    lines[key.start_mark.line] = line[: colon + 1] + value + line[colon + 1 :]
-    return "".join(lines)
+def _replace_flow(text: str, roster: Pair, entry: MappingNode, data: Mapping[str, Any]) -> str:
+    """Another entry in place of one that is written in braces."""
+    start, end = entry.start_mark.index, entry.end_mark.index
+    comments = _comments(text, start, end, entry)
+    line = _line_start(text, start)
+    above = "".join(" " * (roster[0].start_mark.column + 2) + comment + "\n" for _, comment in comments)
+    return text[:line] + above + text[line:start] + _flow(data) + text[end:]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from coterie.core.message import Message, Part, TextPart, ToolCall, Usage
@@ -51,7 +51,7 @@ class OfflineModel:
     def name(self) -> str:
         return self._name
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """The answer word by word, then one Reply."""
         answer = respond(request)
         if isinstance(answer, _Command):

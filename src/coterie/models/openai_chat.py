@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -100,7 +100,7 @@ class OpenAIChat:
     def name(self) -> str:
         return self._name
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""
         settings = _settings(request)
         begun = False

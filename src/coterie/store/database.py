@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import threading
@@ -9,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
@@ -20,7 +22,13 @@ from coterie.store import schema
 from coterie.store.rows import Transaction
 
 BUSY_TIMEOUT_MS = 5_000
+LOOP_BUSY_TIMEOUT_MS = 5
+T = TypeVar("T")
 _MIGRATION_LOCK = 0x636F7465  # any number will do, as long as every process uses the same
+
+
+class Busy(Unavailable):
+    """Another process holds the database's lock."""
 
 
 class Database:
@@ -31,6 +39,7 @@ class Database:
         self.file = file
         """The SQLite file; None on PostgreSQL."""
         # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
+        self._loop_connection: Connection | None = None
         self._writer: AbstractContextManager[Any] = threading.RLock() if file is not None else nullcontext()
 
     @classmethod
@@ -43,8 +52,12 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """One consistent view."""
-        with _typed_errors(), self.engine.connect() as connection, connection.begin():
-            yield Transaction(connection)
+        with _typed_errors(), self.engine.connect() as connection:
+            if self.file is None:
+                # PostgreSQL would otherwise show each statement what others committed a moment ago.
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield Transaction(connection)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -53,6 +66,39 @@ class Database:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 yield Transaction(connection)
+
+    async def transact(self, work: Callable[[Transaction], T]) -> T:
+        """As `write`, from the event loop.
+
+        SQLite: right here, because a short transaction costs less than handing it to a thread; a lock held
+        by another process is waited for without holding up the loop. PostgreSQL: on a thread.
+        """
+        if self.file is None:
+            return await asyncio.to_thread(self._write_once, work)
+        give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        pause = 0.002
+        while True:
+            try:
+                with _typed_errors():
+                    return self._write_here(work)
+            except Busy:
+                if time.monotonic() > give_up:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
+    def _write_once(self, work: Callable[[Transaction], T]) -> T:
+        with self.write() as tx:
+            return work(tx)
+
+    def _write_here(self, work: Callable[[Transaction], T]) -> T:
+        if self._loop_connection is None or self._loop_connection.closed:
+            connection = self.engine.connect().execution_options(coterie_write=True)
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={LOOP_BUSY_TIMEOUT_MS}")
+            connection.rollback()
+            self._loop_connection = connection
+        with self._loop_connection.begin():
+            return work(Transaction(self._loop_connection))
 
     def revision(self) -> str | None:
         """Which migration the schema is at; None where there is no schema yet."""
@@ -85,6 +131,8 @@ class Database:
         return [] if found == ["ok"] else [str(line) for line in found]
 
     def close(self) -> None:
+        if self._loop_connection is not None:
+            self._loop_connection.close()
         self.engine.dispose()
 
     def _is_current(self, found: str | None) -> bool:
@@ -121,6 +169,7 @@ class Database:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 if self.file is None:
+                    connection.execute(text("SET LOCAL lock_timeout = '60s'"))
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
                     if self._is_current(_revision(connection)):
                         return
@@ -136,7 +185,12 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _sqlite(file: Path) -> Engine:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            file.touch(mode=0o600)  # SQLite gives the files beside it the same permissions
+    except OSError as error:
+        raise Unavailable(f"the database {file} cannot be used: {error.strerror}") from error
     engine = create_engine(
         f"sqlite:///{file}", connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}
     )
@@ -159,12 +213,21 @@ def _sqlite(file: Path) -> Engine:
 
 def _postgresql(url: str) -> Engine:
     try:
-        import psycopg  # noqa: F401
+        import psycopg
     except ImportError:
         raise Unavailable("PostgreSQL needs its driver: pip install 'coterie[postgres]'") from None
-    return create_engine(
+    engine = create_engine(
         url.replace("postgresql://", "postgresql+psycopg://", 1), pool_size=8, pool_pre_ping=True
     )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: psycopg.Connection[Any], _: ConnectionPoolEntry) -> None:
+        # As on SQLite: whoever meets a lock waits for a while, not for ever.
+        connection.autocommit = True
+        connection.execute(f"SET lock_timeout = {BUSY_TIMEOUT_MS}".encode())
+        connection.autocommit = False
+
+    return engine
 
 
 @contextmanager
@@ -174,11 +237,16 @@ def _typed_errors() -> Iterator[None]:
         yield
     except OperationalError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig is not None else str(error)
-        raise Unavailable(f"the database cannot be used now: {reason}") from error
+        kind = Busy if "locked" in reason or "busy" in reason else Unavailable
+        raise kind(f"the database cannot be used now: {reason}") from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise Unavailable("the connection to the database was lost") from error
+        if type(error.orig) is sqlite3.DatabaseError:  # its subclasses are mistakes in statements
+            raise Conflict(f"the database is damaged: {error.orig}; restore a backup") from error
         raise
+    except PoolTimeout as error:
+        raise Unavailable("the database is too busy now") from error
 
 
 def _pg_dump(engine: Engine, target: Path) -> str:

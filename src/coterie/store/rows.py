@@ -14,6 +14,8 @@ from coterie.core.agent import Agent, AgentState, label_key
 from coterie.core.errors import Conflict
 from coterie.core.token import Token
 from coterie.store import schema
+from coterie.store.session_rows import SessionRows
+from coterie.store.turn_rows import TurnRows
 
 
 class Transaction:
@@ -25,6 +27,8 @@ class Transaction:
         self.meta = MetaRows(connection)
         self.tokens = TokenRows(connection)
         self.answers = AnswerRows(connection)
+        self.sessions = SessionRows(connection)
+        self.turns = TurnRows(connection)
 
 
 class AgentRows:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, Index, MetaData, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
-HEAD = "0001"
+HEAD = "0002"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -58,4 +72,125 @@ answers = Table(
     Column("request_hash", Text, nullable=False),
     Column("answer_json", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+)
+
+_Big = BigInteger().with_variant(Integer, "sqlite")
+_ACTIVE = text("state IN ('running', 'waiting')")
+_UNFINISHED = text("state IN ('queued', 'running', 'waiting', 'interrupted')")
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("agent_id", Text),
+    Column("kind", Text, nullable=False),
+    Column("name", Text),
+    Column("pinned_at", Text),
+    Column("model", Text),
+    Column("parent_id", Text),
+    Column("deliver", Boolean, nullable=False),
+    Column("route_json", Text),
+    Column("attributes_json", Text, nullable=False),
+    Column("last_snippet", Text),
+    Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    Index("sessions_by_update", "updated_at"),
+    Index("sessions_by_agent", "agent_id", "updated_at"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("parts_json", Text),
+    Column("call_id", Text),
+    Column("tool_name", Text),
+    Column("meta_json", Text),
+    Column("agent_id", Text, nullable=False),
+    Column("run_id", Text),
+    Column("created_at", Text, nullable=False),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("position", _Big, primary_key=True, autoincrement=True),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("message_id", Text, nullable=False, unique=True),
+    Column("run_id", Text),
+    Column("agent_id", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("meta_json", Text),
+    Column("created_at", Text, nullable=False),
+    Index("inbox_by_session", "session_id", "position"),
+)
+
+turn_jobs = Table(
+    "turn_jobs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("epoch", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("rounds", Integer, nullable=False),
+    Column("open_call", Text),
+    Column("trace_id", Text, nullable=False),
+    Column("hop", Integer, nullable=False),
+    Column("idempotency_key", Text),
+    Column("body_hash", Text),
+    Column("model", Text),
+    Column("input_tokens", Integer, nullable=False),
+    Column("output_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("cost", Float),
+    Column("error", Text),
+    Column("final_message_id", Text),
+    Column("created_at", Text, nullable=False),
+    Column("started_at", Text),
+    Column("ended_at", Text),
+    UniqueConstraint("session_id", "idempotency_key", name="turn_jobs_once"),
+    Index("turn_jobs_one_active", "session_id", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
+    Index(
+        "turn_jobs_unfinished", "session_id", "state", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED
+    ),
+    Index("turn_jobs_by_body", "body_hash"),
+    Index("turn_jobs_by_agent", "agent_id", "ended_at"),
+)
+
+backlog = Table(
+    "backlog",
+    metadata,
+    Column("position", _Big, primary_key=True, autoincrement=True),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("run_id", Text, nullable=False, unique=True),
+    Column("token_json", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Index("backlog_by_session", "session_id", "position"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("position", _Big, primary_key=True, autoincrement=True),
+    Column("session_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("message_id", Text, nullable=False, unique=True),
+    Column("route_json", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("sent_at", Text),
+    Index("outbox_by_state", "state", "position"),
 )

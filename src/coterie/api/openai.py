@@ -1,0 +1,313 @@
+"""/v1: any OpenAI client can talk to the household; each agent is a model."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coterie.api.method import invalid
+from coterie.core.agent import AgentState
+from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.message import Usage
+from coterie.core.session import api_key
+from coterie.engine.access import Caller
+from coterie.engine.gateway import Engine, Gateway, Outcome
+
+PING_SECONDS = 15
+PREFIX = "coterie/"
+
+
+class ChatMessage(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """What of the OpenAI request counts here; the rest is accepted and left to the agent's own settings."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Annotated[str, Field(max_length=200)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    user: Annotated[str, Field(max_length=500)] | None = None
+
+
+class ModelEntry(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["coterie"] = "coterie"
+
+
+class ModelEntries(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelEntry]
+
+
+def router(gateway: Gateway, needs: Any) -> APIRouter:
+    """`needs(scope)` is the dependency that checks a token's scope."""
+    routes = APIRouter(tags=["openai"])
+
+    @routes.get("/v1/models")
+    async def list_models(caller: Caller = needs("read")) -> ModelEntries:
+        """Each visible agent as a model."""
+        created = int(gateway.started)
+        agents = await asyncio.to_thread(gateway.registry.agents)
+        shown = [a for a in agents if a.state is AgentState.ACTIVE and a.spec.get("ui_visible") is not False]
+        return ModelEntries(data=[ModelEntry(id=f"{PREFIX}{agent.id}", created=created) for agent in shown])
+
+    body = {"content": {"application/json": {"schema": ChatRequest.model_json_schema()}}, "required": True}
+    answer = {
+        "200": {
+            "description": "The reply, whole or as server-sent events.",
+            "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+        }
+    }
+
+    @routes.post(
+        "/v1/chat/completions",
+        openapi_extra={"requestBody": body, "responses": answer},
+        response_class=JSONResponse,
+    )
+    async def chat_completions(request: Request, caller: Caller = needs("write")) -> Response:
+        """One turn. With `user`, in that user's lasting session; without, over the messages given."""
+        return await _complete(gateway, request)
+
+    return routes
+
+
+async def _complete(gateway: Gateway, request: Request) -> Response:
+    raw = await request.body()
+    asked = _parse(raw)
+    engine = gateway.engine
+    agent_id = _agent(gateway, asked.model)
+    text = _last_user_text(asked)
+    body_hash = hashlib.sha256(raw).hexdigest()
+    run_id = await _begin(engine, request, asked, agent_id, text, body_hash)
+    model = f"{PREFIX}{agent_id}"
+    if asked.stream:
+        usage = asked.stream_options is not None and asked.stream_options.include_usage
+        return StreamingResponse(_events(engine, run_id, model, usage), media_type="text/event-stream")
+    async for _ in engine.follow(run_id):
+        pass
+    outcome = await engine.outcome(run_id)
+    if outcome.error is not None or outcome.message_id is None:
+        return _failure(outcome)
+    return JSONResponse(
+        {
+            "id": f"chatcmpl-{run_id}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": outcome.text},
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": _usage(outcome.job.usage),
+        }
+    )
+
+
+async def _begin(
+    engine: Engine, request: Request, asked: ChatRequest, agent_id: str, text: str, body_hash: str
+) -> str:
+    """The run that answers this request: a new one, or the one that the same request began before."""
+    named = request.headers.get("x-coterie-session")
+    key = request.headers.get("idempotency-key")
+    again = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+    if named is None and asked.user is None:
+        session = None
+        if again:
+            job = await engine.attach_anywhere(body_hash)
+            if job is not None:
+                return job.run_id
+        session = await engine.sessions.one_off(agent_id, _earlier(asked))
+        ref = session.id
+    else:
+        ref = named or api_key(agent_id, asked.user or "")
+        if again:
+            try:
+                job = await engine.attach(await engine.sessions.get(ref), body_hash)
+            except NotFound:
+                job = None
+            if job is not None:
+                return job.run_id
+    receipt = await engine.submit(ref, text, key=key, body_hash=body_hash)
+    return receipt.run_id
+
+
+async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> AsyncIterator[bytes]:
+    """The reply as OpenAI streams it. Leaving early stops nothing."""
+    base = {
+        "id": f"chatcmpl-{run_id}",
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": model,
+    }
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return _sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    sent = Sent()
+    async for event in _with_pings(engine.follow(run_id)):
+        if event is None:
+            yield b": ping\n\n"
+        elif event.state == "delta":
+            if fresh := sent.fresh(event.attempt, event.fields["text"]):
+                yield chunk({"content": fresh})
+        elif event.state == "thinking":
+            yield chunk({"reasoning_content": event.fields["text"]})
+        elif event.state == "tool_start":
+            sent.reply_ended()
+        elif event.state == "final":
+            if rest := sent.rest(event.fields.get("text", "")):
+                yield chunk({"content": rest})
+        elif event.state in ("error", "aborted"):
+            reason = event.fields.get("message") or event.fields.get("reason") or "the turn was stopped"
+            yield _sse({"error": {"code": "UNAVAILABLE", "message": reason, "type": "server_error"}})
+            yield b"data: [DONE]\n\n"
+            return
+    yield chunk({}, "stop")
+    if with_usage:
+        outcome = await engine.outcome(run_id)
+        yield _sse({**base, "choices": [], "usage": _usage(outcome.job.usage)})
+    yield b"data: [DONE]\n\n"
+
+
+class Sent:
+    """What a client has of the present reply: it cannot be taken back, so a repeated beginning is not sent again."""
+
+    def __init__(self) -> None:
+        self._sent = ""
+        self._now = ""
+        self._attempt: int | None = None
+
+    def fresh(self, attempt: int, text: str) -> str:
+        if self._attempt is not None and attempt != self._attempt:
+            self._now = ""
+        self._attempt = attempt
+        before = self._now
+        self._now += text
+        if self._now == self._sent[: len(self._now)]:
+            return ""
+        new = self._now[len(self._sent) :] if self._now.startswith(self._sent) else text
+        if not before and self._sent and not self._now.startswith(self._sent):
+            new = "\n\n" + new
+        self._sent = self._now
+        return new
+
+    def reply_ended(self) -> None:
+        """Text before a tool call is a reply of its own."""
+        if self._now:
+            self._sent = self._now = ""
+
+    def rest(self, final: str) -> str:
+        """What the final text has beyond what was streamed, for a client that came late."""
+        if not self._sent:
+            return final
+        return final[len(self._sent) :] if final.startswith(self._sent) else ""
+
+
+async def _with_pings(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The events, and None whenever nothing came for a while."""
+    pending: asyncio.Task[Any] | None = None
+    try:
+        while True:
+            pending = pending or asyncio.ensure_future(anext(events))
+            done, _ = await asyncio.wait([pending], timeout=PING_SECONDS)
+            if not done:
+                yield None
+                continue
+            try:
+                event = pending.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                pending = None
+            yield event
+    finally:
+        if pending is not None:
+            pending.cancel()
+
+
+def _parse(raw: bytes) -> ChatRequest:
+    try:
+        return ChatRequest.model_validate_json(raw)
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def _agent(gateway: Gateway, model: str) -> str:
+    name = model.removeprefix(PREFIX)
+    agent_id = gateway.engine.brains.named(name)
+    if agent_id is None:
+        raise NotFound(f"the model {model[:100]!r} does not exist; /v1/models lists those that do")
+    return agent_id
+
+
+def _last_user_text(asked: ChatRequest) -> str:
+    last = asked.messages[-1]
+    if last.role != "user":
+        raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
+    return _text(last)
+
+
+def _earlier(asked: ChatRequest) -> list[tuple[str, str]]:
+    """The history that a one-off request brings, without calls to tools that are the client's own."""
+    roles = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+    found = [(roles[m.role], _text(m)) for m in asked.messages[:-1] if m.role in roles]
+    return [(role, text) for role, text in found if text.strip()]
+
+
+def _text(message: ChatMessage) -> str:
+    if message.content is None:
+        return ""
+    if isinstance(message.content, str):
+        return message.content
+    texts = []
+    for part in message.content:
+        if part.get("type") not in ("text", "input_text"):
+            raise InvalidRequest(f"content of type {str(part.get('type'))[:50]!r} cannot be taken yet")
+        texts.append(str(part.get("text", "")))
+    return "\n".join(texts)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def _failure(outcome: Outcome) -> Response:
+    reason = outcome.error or "the turn was stopped"
+    status, code = (503, "UNAVAILABLE") if outcome.error else (409, "CONFLICT")
+    return JSONResponse({"error": {"code": code, "message": reason, "type": "server_error"}}, status)
+
+
+def _sse(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"

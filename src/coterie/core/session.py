@@ -1,0 +1,109 @@
+"""A session: a durable transcript bound to one agent, and the key that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from coterie.core.agent import check_id
+from coterie.core.errors import InvalidRequest
+
+Kind = Literal["main", "dm", "group", "subagent", "cron", "web", "api"]
+ASIDE: tuple[Kind, ...] = ("subagent", "cron")
+"""Kinds that are never somebody's latest conversation."""
+_MAX_KEY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    id: str
+    key: str
+    agent_id: str | None
+    """Who it is bound to; None reads as the default agent."""
+    kind: Kind
+    name: str | None = None
+    pinned_at: str | None = None
+    model: str | None = None
+    """Overrides the agent's model."""
+    parent_id: str | None = None
+    deliver: bool = False
+    route: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    last_snippet: str | None = None
+    created_at: str = ""
+    updated_at: str = ""
+
+
+def encode_peer(peer: str) -> str:
+    """Peer ids are opaque; only what would clash with the key's own colons is encoded."""
+    if not peer:
+        raise InvalidRequest("a peer id must not be empty")
+    return "".join(quote(c, safe="") if c in ":%" or ord(c) < 33 or ord(c) == 127 else c for c in peer)
+
+
+def decode_peer(part: str) -> str:
+    return unquote(part)
+
+
+def main_key(agent: str) -> str:
+    return f"agent:{agent}:main"
+
+
+def dm_key(agent: str, peer: str, channel: str | None = None) -> str:
+    place = f"{encode_peer(channel)}:" if channel else ""
+    return f"agent:{agent}:{place}dm:{encode_peer(peer)}"
+
+
+def group_key(agent: str, channel: str, peer: str, thread: str | None = None) -> str:
+    key = f"agent:{agent}:{encode_peer(channel)}:group:{encode_peer(peer)}"
+    return f"{key}:thread:{encode_peer(thread)}" if thread else key
+
+
+def api_key(agent: str, user: str) -> str:
+    return f"agent:{agent}:api:{encode_peer(user)}"
+
+
+def web_key(agent: str, session_id: str) -> str:
+    return f"agent:{agent}:web:{session_id}"
+
+
+def parse_key(key: str) -> tuple[str, Kind, str]:
+    """Agent, kind and the key in its canonical spelling (`direct` is `dm`). Raises where it has no known form."""
+    if len(key) > _MAX_KEY:
+        raise InvalidRequest(f"a session key has at most {_MAX_KEY} characters", details={"field": "session"})
+    parts = key.split(":")
+    if len(parts) < 3 or parts[0] != "agent" or "" in parts:
+        raise InvalidRequest(
+            f"{key[:200]!r} is not a session key: agent:<id>:…", details={"field": "session"}
+        )
+    agent = check_id(parts[1])
+    rest = ["dm" if i < 2 and part == "direct" else part for i, part in enumerate(parts[2:])]
+    kind = _kind(rest)
+    if kind is None:
+        raise InvalidRequest(f"{key[:200]!r} has no known form of session key", details={"field": "session"})
+    return agent, kind, ":".join(["agent", agent, *rest])
+
+
+def _kind(rest: list[str]) -> Kind | None:
+    if len(rest) > 2 and rest[-2] == "old" and rest[-1].isdigit():
+        rest = rest[:-2]
+    if len(rest) > 2 and rest[-2] == "thread":
+        rest = rest[:-2]
+    match rest:
+        case ["main"] | ["main", "old", _]:
+            return "main"
+        case ["subagent", _]:
+            return "subagent"
+        case ["cron", _]:
+            return "cron"
+        case ["web", _]:
+            return "web"
+        case ["api", _]:
+            return "api"
+        case ["dm", _] | [_, "dm", _]:
+            return "dm"
+        case [_, "group", _]:
+            return "group"
+    return None

@@ -1,0 +1,139 @@
+"""What an agent is at this moment: its prompt, tools and model, resolved once and again when something changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
+from coterie.core.errors import NotFound
+from coterie.core.policy import Decision, tool_decision
+from coterie.core.ports import ToolSchema
+from coterie.core.prompt import SECTIONS, PromptInputs, system_prompt
+from coterie.core.session import Session
+from coterie.core.tool import Tool
+from coterie.engine.folder import Folder
+from coterie.engine.registry import Registry
+
+log = logging.getLogger("coterie.brain")
+
+PROMPT_FILES = ("IDENTITY.md", "SOUL.md", *SECTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Brain:
+    """One agent, ready for a turn."""
+
+    agent_id: str
+    label: str
+    spec: AgentSpec
+    system: str
+    model: str
+    tools: Mapping[str, Tool]
+    """Every tool there is; `decisions` says which may be called."""
+    schemas: tuple[ToolSchema, ...]
+    decisions: Mapping[str, Decision]
+    workspace: Folder
+
+    def may_call(self, name: str) -> Decision:
+        """From the same resolver as the list of tools."""
+        return self.decisions.get(name) or Decision(name, False, "there is no such tool")
+
+
+class Brains:
+    """Resolves agents and keeps the result until the registry or a file changes."""
+
+    def __init__(self, registry: Registry, home: Path, tools: Mapping[str, Tool]) -> None:
+        self._registry = registry
+        self._home = home
+        self.tools = tools
+        self._kept: dict[tuple[str, bool], tuple[tuple[object, ...], Brain]] = {}
+        self._default: str | None = None
+        self._states: dict[str, bool] = {}
+        self._warned: set[tuple[str, str]] = set()
+        registry.sync.listen(lambda _: self.forget())
+
+    def forget(self) -> None:
+        """Something changed: look everything up again."""
+        self._kept.clear()
+        self._states.clear()
+        self._default = None
+
+    def agent_of(self, session: Session) -> str:
+        """Who runs a session now: its agent while that is active, else the default."""
+        agent_id = session.agent_id
+        if agent_id is not None:
+            if self._is_active(agent_id):
+                return agent_id
+            if (session.id, agent_id) not in self._warned:
+                self._warned.add((session.id, agent_id))
+                log.warning("session %s runs as the default agent: %s is not active", session.key, agent_id)
+        default = self.named(DEFAULT_ALIAS)
+        assert default is not None
+        return default
+
+    def named(self, name: str) -> str | None:
+        """The id of an active agent that a client names; `default` is whoever is the default."""
+        if name == DEFAULT_ALIAS:
+            if self._default is None:
+                self._default = self._registry.default().id
+            return self._default
+        return name if self._is_active(name) else None
+
+    def of(self, agent_id: str, *, subagent: bool = False) -> Brain:
+        signature = self._signature(agent_id)
+        kept = self._kept.get((agent_id, subagent))
+        if kept is None or kept[0] != signature:
+            if kept is not None:
+                log.info("the prompt of %s changed: a file was edited", agent_id)
+            kept = (signature, self._resolve(agent_id, subagent))
+            self._kept[agent_id, subagent] = kept
+        return kept[1]
+
+    def _is_active(self, agent_id: str) -> bool:
+        known = self._states.get(agent_id)
+        if known is None:
+            try:
+                known = self._registry.get(agent_id).state is AgentState.ACTIVE
+            except NotFound:
+                known = False
+            self._states[agent_id] = known
+        return known
+
+    def _resolve(self, agent_id: str, subagent: bool) -> Brain:
+        agent = self._registry.get(agent_id)
+        spec = self._registry.spec(agent)
+        workspace = self._registry.workspace(agent)
+        files = {name: text for name in PROMPT_FILES if (text := workspace.effective(name)[1])}
+        decisions = {name: tool_decision(tool, spec, subagent=subagent) for name, tool in self.tools.items()}
+        # Harmless ones first: some models try whatever stands on top.
+        allowed = sorted(
+            (d.name for d in decisions.values() if d.allowed), key=lambda n: (not n.startswith("system_"), n)
+        )
+        folder = Folder(workspace.path / "workspace")
+        folder.make()
+        return Brain(
+            agent_id=agent_id,
+            label=agent.label,
+            spec=spec,
+            system=system_prompt(PromptInputs(agent.label, spec.description, spec.system_prompt, files)),
+            model=spec.model.primary if spec.model else self._registry.sync.config.default_model,
+            tools=self.tools,
+            schemas=tuple(self.tools[name].schema for name in allowed),
+            decisions=decisions,
+            workspace=folder,
+        )
+
+    def _signature(self, agent_id: str) -> tuple[object, ...]:
+        own = self._home / "agents" / agent_id
+        return tuple(_stamp(folder / name) for folder in (own, self._home) for name in PROMPT_FILES)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

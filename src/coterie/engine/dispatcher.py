@@ -1,0 +1,397 @@
+"""Decides what runs: one turn per session, many sessions at once, and what a crash left over first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.core.agent import AgentState
+from coterie.core.clock import now_iso
+from coterie.core.errors import CoterieError, Unavailable
+from coterie.core.message import Message, ToolCall
+from coterie.core.ports import (
+    ClaimLost,
+    InboxEntry,
+    ModelError,
+    Reply,
+    StoreTransaction,
+    TextDelta,
+    ThinkingDelta,
+)
+from coterie.core.session import Session
+from coterie.core.turn import ACTIVE, TurnJob, TurnState
+from coterie.engine.active_turn import ActiveTurn, Surroundings, TurnStopped, error_note
+from coterie.engine.brain import Brain, Brains
+from coterie.engine.live import Live
+from coterie.engine.loop import CallStarted, ToolResult, TurnEvent, run_turn
+from coterie.engine.slots import Slot, Slots
+from coterie.engine.transcripts import Transcripts
+
+log = logging.getLogger("coterie.dispatcher")
+
+ATTEMPTS = 5
+"""Claims without a committed step after which a turn is given up."""
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """Everything that happens in one session, in order."""
+
+    session: Session
+    pending: int = 0
+    """Messages that came in and were not consumed yet; never too low."""
+    backlog: bool = False
+    """Interrupted tasks may be waiting."""
+    recover: bool = False
+    """Whatever the store says about this session is to be looked at first."""
+    agent: str | None = None
+    """Whose slot the next turn needs, where that is not the session's agent."""
+    turn: ActiveTurn | None = None
+    inner: asyncio.Task[None] | None = None
+    aborting: asyncio.Event | None = None
+    """Set once an abort that was asked for is done."""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What a claim came to."""
+
+    turn: ActiveTurn | None = None
+    consumed: Sequence[Message] = ()
+    from_inbox: bool = False
+    recovered: bool = False
+    given_up: tuple[TurnJob, str] | None = None
+
+
+class Dispatcher:
+    def __init__(
+        self, around: Surroundings, brains: Brains, transcripts: Transcripts, live: Live, slots: Slots
+    ) -> None:
+        self._around = around
+        self._store = around.store
+        self._brains = brains
+        self._transcripts = transcripts
+        self._live = live
+        self._slots = slots
+        self._workers: dict[str, Worker] = {}
+        self._stopping = False
+
+    # From outside
+
+    def wake(self, session: Session) -> None:
+        """A message was committed for this session."""
+        worker = self._worker(session)
+        worker.pending += 1
+
+    async def recover(self) -> int:
+        """Take up everything that a former process left. Returns the number of sessions."""
+
+        def look(tx: StoreTransaction) -> list[Session]:
+            found = (tx.sessions.find(session_id) for session_id in tx.turns.sessions_with_work())
+            return [session for session in found if session is not None]
+
+        sessions = await self._store.transact(look)
+        for session in sessions:
+            worker = self._worker(session)
+            worker.recover = True
+        return len(sessions)
+
+    def worker(self, session_id: str) -> Worker | None:
+        return self._workers.get(session_id)
+
+    async def abort(self, session_id: str, run_id: str) -> bool:
+        """Stop a turn that is under way. False where it is not."""
+        worker = self._workers.get(session_id)
+        if worker is None or worker.turn is None or worker.inner is None or worker.turn.job.run_id != run_id:
+            return False
+        worker.aborting = asyncio.Event()
+        worker.inner.cancel()
+        await worker.aborting.wait()
+        return True
+
+    async def halt(self, session_id: str) -> None:
+        """Stop everything in a session, leaving the store as it is."""
+        worker = self._workers.get(session_id)
+        if worker is not None and worker.task is not None:
+            worker.task.cancel()
+            await asyncio.wait([worker.task])
+        self._workers.pop(session_id, None)
+        self._transcripts.drop(session_id)
+
+    async def stop(self) -> None:
+        """The process ends: every turn stays where its last step left it."""
+        self._stopping = True
+        tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # One session
+
+    def _worker(self, session: Session) -> Worker:
+        worker = self._workers.get(session.id)
+        if worker is None:
+            worker = self._workers[session.id] = Worker(session)
+            worker.task = asyncio.create_task(self._work(worker), name=f"session {session.key}")
+        worker.session = session
+        return worker
+
+    async def _work(self, worker: Worker) -> None:
+        pause = 0.1
+        while not self._stopping:
+            try:
+                if not await self._next_turn(worker):
+                    break
+                pause = 0.1
+                continue
+            except Unavailable as error:
+                log.error("session %s must wait: %s", worker.session.key, error.message)
+            except ClaimLost as error:
+                log.info("session %s: %s", worker.session.key, error.message)
+                self._brains.forget()
+            except Exception:
+                log.exception("session %s is tried again in %.1f s", worker.session.key, pause)
+            worker.recover = True
+            self._transcripts.drop(worker.session.id)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        # No await between the last look and this: a wake after it makes a new worker.
+        self._workers.pop(worker.session.id, None)
+
+    async def _next_turn(self, worker: Worker) -> bool:
+        """Run what is next. False where nothing is."""
+        if not (worker.recover or worker.pending or worker.backlog):
+            return False
+        session = worker.session
+        agent_id = worker.agent or self._brains.agent_of(session)
+        brain = self._brains.of(agent_id, subagent=session.kind == "subagent")
+        async with self._slots.held(agent_id, brain.spec.limits.concurrency) as slot:
+            turn = await self._begin(worker, brain, slot)
+            while turn is not None:
+                turn = await self._run(worker, turn)
+        return True
+
+    async def _begin(self, worker: Worker, brain: Brain, slot: Slot) -> ActiveTurn | None:
+        """Claim the next turn of a session and put its message into the transcript, in one transaction."""
+        transcript = self._transcripts.get(worker.session.id)
+
+        def prepare(job: TurnJob) -> ActiveTurn:
+            session = worker.session
+            active = replace(job, state=TurnState.RUNNING, epoch=self._around.epoch, agent_id=brain.agent_id)
+            live = self._live.open(job.run_id, session.key)
+            return ActiveTurn(self._around, session, brain, active, transcript, live, slot)
+
+        begun = await self._store.transact(lambda tx: self._claim(tx, worker, brain.agent_id, prepare))
+        for message in begun.consumed:
+            transcript.append(message)
+        if begun.given_up is not None:
+            job, reason = begun.given_up
+            self._live.open(job.run_id, worker.session.key)
+            self._live.close(job.run_id, "error", message=reason)
+            self._transcripts.drop(worker.session.id)
+        if begun.from_inbox:
+            worker.pending = max(0, worker.pending - 1)
+        if begun.turn is not None and begun.recovered:
+            await begun.turn.recover()
+        return begun.turn
+
+    def _claim(
+        self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Callable[[TurnJob], ActiveTurn]
+    ) -> _Begun:
+        """What comes first: a turn that was cut short, then new messages, then interrupted tasks."""
+        session_id = worker.session.id
+        if worker.recover:
+            job = next((j for j in tx.turns.unfinished(session_id) if j.state in ACTIVE), None)
+            if job is not None:
+                return self._claim_cut_short(tx, worker, agent_id, job, prepare)
+            worker.pending = max(worker.pending, sum(1 for e in tx.turns.waiting(session_id) if e.run_id))
+        found = tx.turns.next_work(session_id)
+        if found is not None:
+            worker.session, entries = found
+            if self._brains.agent_of(worker.session) != agent_id:
+                worker.agent = None
+                return _Begun()
+            return self._claim_message(tx, entries, agent_id, prepare)
+        backlog = tx.turns.backlog(session_id)
+        worker.pending = 0
+        worker.backlog = bool(backlog)
+        worker.recover = False
+        if not backlog:
+            worker.agent = None
+            return _Begun()
+        return self._claim_backlog(tx, worker, agent_id, *backlog[0], prepare)
+
+    def _claim_message(
+        self,
+        tx: StoreTransaction,
+        entries: list[InboxEntry],
+        agent_id: str,
+        prepare: Callable[[TurnJob], ActiveTurn],
+    ) -> _Begun:
+        entry = entries[-1]
+        assert entry.run_id is not None
+        turn = prepare(
+            TurnJob(entry.run_id, entry.session_id, entry.message_id, TurnState.QUEUED, trace_id=entry.run_id)
+        )
+        tx.turns.claim(entry.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
+        consumed: list[Message] = []
+        for one in entries:
+            tx.turns.take(one)
+            consumed.append(turn.consumed(one, len(consumed)))
+        tx.sessions.append(entry.session_id, consumed)
+        return _Begun(turn, consumed, from_inbox=True)
+
+    def _claim_backlog(
+        self,
+        tx: StoreTransaction,
+        worker: Worker,
+        agent_id: str,
+        run_id: str,
+        token: Mapping[str, Any],
+        prepare: Callable[[TurnJob], ActiveTurn],
+    ) -> _Begun:
+        job = tx.turns.get(run_id)
+        assert job is not None
+        if job.agent_id != agent_id:
+            return self._wants_other_agent(tx, worker, job)
+        worker.agent = None
+        task = tx.sessions.message(job.message_id)
+        turn = prepare(job)
+        tx.turns.resume(run_id)
+        tx.turns.claim(run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
+        message = turn.backlog_message(token, task.text if task else "")
+        tx.sessions.append(job.session_id, [message])
+        log.info("resume: run %s, trace %s", run_id, job.trace_id)
+        return _Begun(turn, [message])
+
+    def _claim_cut_short(
+        self,
+        tx: StoreTransaction,
+        worker: Worker,
+        agent_id: str,
+        job: TurnJob,
+        prepare: Callable[[TurnJob], ActiveTurn],
+    ) -> _Begun:
+        """A turn that another process, or this one before a failure, left in the middle."""
+        if job.agent_id != agent_id:
+            return self._wants_other_agent(tx, worker, job)
+        worker.agent = None
+        if job.attempts >= ATTEMPTS:
+            reason = f"it was begun {job.attempts} times and never got further; it is not tried again"
+            return self._give_up(tx, job, reason)
+        tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
+        turn = prepare(job)
+        turn.live.attempt = job.attempts + 1
+        log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, job.attempts + 1)
+        return _Begun(turn, recovered=True)
+
+    def _wants_other_agent(self, tx: StoreTransaction, worker: Worker, job: TurnJob) -> _Begun:
+        """A turn goes on as it began: with the agent that began it, if that is still active."""
+        owner = None if job.agent_id is None else tx.agents.get(job.agent_id)
+        if owner is not None and owner.state is AgentState.ACTIVE:
+            worker.agent = owner.id
+            return _Begun()
+        worker.agent = None
+        return self._give_up(tx, job, f"the agent {job.agent_id} is no longer active")
+
+    def _give_up(self, tx: StoreTransaction, job: TurnJob, reason: str) -> _Begun:
+        at = now_iso()
+        tx.turns.end(job.run_id, TurnState.ERROR, at, error=reason)
+        last = tx.sessions.page(job.session_id, limit=1)
+        tx.sessions.append(job.session_id, [error_note(job, reason, at, (last[-1].seq or 0) if last else 0)])
+        return _Begun(given_up=(job, reason))
+
+    async def _run(self, worker: Worker, turn: ActiveTurn) -> ActiveTurn | None:
+        """A turn to its end, or until it is steered: then the turn that took over."""
+        worker.turn = turn
+        worker.inner = asyncio.create_task(self._drive(worker, turn))
+        try:
+            await worker.inner
+        except asyncio.CancelledError:
+            if worker.aborting is None:
+                raise
+            await self._aborted(worker, turn)
+            return None
+        except (TurnStopped, ModelError) as error:
+            await self._failed(turn, error.message)
+            return None
+        except ClaimLost:
+            await self._claim_lost(worker, turn)
+            return None
+        except CoterieError:
+            raise
+        except Exception:
+            log.exception("run %s failed", turn.job.run_id)
+            await self._failed(turn, "something went wrong inside Coterie; the log says what")
+            return None
+        finally:
+            worker.turn = worker.inner = None
+            if worker.aborting is not None:
+                worker.aborting.set()
+                worker.aborting = None
+        if turn.successor is not None:
+            worker.backlog = True
+            worker.pending = max(0, worker.pending - 1)
+            turn.live.emit("steered", by=turn.successor.run_id)
+            return self._successor(turn, turn.successor)
+        final = turn.final
+        assert final is not None
+        self._live.close(turn.job.run_id, "final", text=final.text, message_id=final.id)
+        return None
+
+    async def _drive(self, worker: Worker, turn: ActiveTurn) -> None:
+        turn.live.emit("started")
+
+        async def steering(unstarted: Sequence[ToolCall]) -> bool:
+            return worker.pending > 0 and await turn.steering(unstarted)
+
+        async with aclosing(run_turn(turn, steering=steering, commit=turn.commit)) as events:
+            async for event in events:
+                _show(turn, event)
+
+    def _successor(self, turn: ActiveTurn, job: TurnJob) -> ActiveTurn:
+        live = self._live.open(job.run_id, turn.session.key)
+        return turn.followed_by(job, live)
+
+    async def _failed(self, turn: ActiveTurn, reason: str) -> None:
+        await turn.end(TurnState.ERROR, reason)
+        self._live.close(turn.job.run_id, "error", message=reason)
+
+    async def _aborted(self, worker: Worker, turn: ActiveTurn) -> None:
+        # A commit may have been under way: what is on disk counts.
+        self._transcripts.drop(turn.session.id)
+        turn.transcript = self._transcripts.get(turn.session.id)
+        await turn.end(TurnState.ABORTED, None)
+        self._live.close(turn.job.run_id, "aborted")
+
+    async def _claim_lost(self, worker: Worker, turn: ActiveTurn) -> None:
+        """The agent was removed, or the session was cleared under our feet."""
+        self._brains.forget()
+        self._transcripts.drop(turn.session.id)
+        turn.transcript = self._transcripts.get(turn.session.id)
+        await self._failed(turn, f"the agent {turn.brain.label} is no longer active")
+
+
+def _show(turn: ActiveTurn, event: TurnEvent) -> None:
+    """A step of the loop as watchers see it."""
+    live = turn.live
+    match event:
+        case TextDelta(text):
+            live.emit("delta", text=text)
+        case ThinkingDelta(text):
+            live.emit("thinking", text=text)
+        case CallStarted(call):
+            live.emit("tool_start", call_id=call.id, name=call.name, arguments=call.arguments)
+        case ToolResult(call, text, ok, duration):
+            live.emit(
+                "tool_end", call_id=call.id, name=call.name, ok=ok, result=text[:2000], duration_ms=duration
+            )
+        case Reply():
+            pass

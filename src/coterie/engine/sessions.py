@@ -1,0 +1,480 @@
+"""Sessions: made, found, switched, forked, cleared, deleted, searched, exported."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from coterie.core.agent import DEFAULT_ALIAS, AgentState
+from coterie.core.clock import now_iso
+from coterie.core.errors import Conflict, InvalidRequest, NotFound
+from coterie.core.message import Message
+from coterie.core.ports import InboxEntry, Store, StoreTransaction
+from coterie.core.session import ASIDE, Session, api_key, parse_key, web_key
+from coterie.core.turn import ACTIVE, TurnJob
+from coterie.engine.brain import Brains
+from coterie.engine.dispatcher import Dispatcher
+from coterie.engine.events import Events
+from coterie.engine.live import Live
+from coterie.engine.registry import Registry
+from coterie.engine.transcripts import Transcripts
+
+MAX_NAME = 200
+MAX_ATTRIBUTES = 64 * 1024
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    messages: Sequence[Message]
+    """Ascending; those that wait in the inbox come last, without a place."""
+    next_cursor: int | None
+    running: Mapping[str, Any] | None
+    """The turn so far, where one is under way."""
+
+
+class Sessions:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        brains: Brains,
+        dispatcher: Dispatcher,
+        transcripts: Transcripts,
+        live: Live,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._brains = brains
+        self._dispatcher = dispatcher
+        self._transcripts = transcripts
+        self._live = live
+        self._events = events
+
+    # Finding
+
+    async def get(self, ref: str) -> Session:
+        return await self._store.transact(lambda tx: self.find(tx, ref))
+
+    def find(self, tx: StoreTransaction, ref: str) -> Session:
+        found = tx.sessions.find(self._canonical(ref))
+        if found is None:
+            raise NotFound(f"there is no session {ref[:200]!r}")
+        return found
+
+    def find_or_make(self, tx: StoreTransaction, ref: str) -> Session:
+        """A key of an agent's own conversation makes it on first use."""
+        ref = self._canonical(ref)
+        found = tx.sessions.find(ref)
+        if found is not None:
+            return found
+        if not ref.startswith("agent:"):
+            raise NotFound(f"there is no session {ref[:200]!r}")
+        agent_id, kind, key = parse_key(ref)
+        if kind in ASIDE or kind == "web":
+            raise NotFound(f"there is no session {ref[:200]!r}")
+        return self._add(tx, agent_id, kind, key)
+
+    def agent_id(self, session: Session) -> str:
+        return self._brains.agent_of(session)
+
+    async def list(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[str] | None = None,
+        limit: int = PAGE,
+        before: str | None = None,
+    ) -> Sequence[Session]:
+        agents: list[str | None] | None = None
+        if agent_id is not None:
+            agent = self._registry.get(agent_id)
+            agents = [agent.id, None] if agent.is_default else [agent.id]
+        return await self._store.transact(
+            lambda tx: tx.sessions.select(agents=agents, kinds=kinds, limit=limit, before=before)
+        )
+
+    def running(self, session: Session) -> bool:
+        worker = self._dispatcher.worker(session.id)
+        return worker is not None and worker.turn is not None
+
+    async def history(
+        self, ref: str, *, limit: int = PAGE, before: int | None = None, after: int | None = None
+    ) -> tuple[Session, History]:
+        def look(tx: StoreTransaction) -> tuple[Session, Sequence[Message], list[InboxEntry], list[TurnJob]]:
+            session = self.find(tx, ref)
+            page = tx.sessions.page(session.id, limit=limit, before=before, after=after)
+            return session, page, tx.turns.waiting(session.id), tx.turns.unfinished(session.id)
+
+        session, page, waiting, jobs = await self._store.transact(look)
+        messages = list(page)
+        if before is None:
+            messages += [_waiting_message(entry) for entry in waiting]
+        more = len(page) == limit and (page[0].seq or 0) > 1
+        active = next((job for job in jobs if job.state in ACTIVE), None)
+        live = self._live.get(active.run_id) if active is not None else None
+        cursor = None
+        if after is not None:
+            cursor = page[-1].seq if len(page) == limit else None
+        elif more:
+            cursor = page[0].seq
+        return session, History(messages, cursor, live.snapshot() if live is not None else None)
+
+    async def search(
+        self, query: str, *, agent_id: str | None, limit: int
+    ) -> Sequence[tuple[Session, Message]]:
+        """Messages that contain the text, newest first."""
+        if not query.strip():
+            raise InvalidRequest("a search needs some text", details={"field": "query"})
+        sessions = await self.list(agent_id=agent_id, limit=10_000) if agent_id is not None else None
+
+        def look(tx: StoreTransaction) -> list[tuple[Session, Message]]:
+            only = None if sessions is None else [s.id for s in sessions]
+            found = []
+            for session_id, message in tx.sessions.search(query, session_ids=only, limit=limit):
+                session = tx.sessions.find(session_id)
+                if session is not None:
+                    found.append((session, message))
+            return found
+
+        return await self._store.transact(look)
+
+    # Making
+
+    async def create(
+        self, *, agent_id: str | None = None, from_session: str | None = None, name: str | None = None
+    ) -> Session:
+        """A new conversation, with the agent of the one that was being viewed."""
+
+        def make(tx: StoreTransaction) -> Session:
+            chosen = agent_id
+            if chosen is None and from_session is not None:
+                chosen = self._brains.agent_of(self.find(tx, from_session))
+            if chosen is None:
+                chosen = self._registry.default().id
+            session_id = str(uuid.uuid4())
+            owner = self._active(chosen)
+            return self._add(
+                tx, owner, "web", web_key(owner, session_id), name=_checked_name(name), session_id=session_id
+            )
+
+        return self._changed(await self._store.transact(make))
+
+    async def renew(self, ref: str) -> Session:
+        """`/new`: the key goes to a fresh session with the same agent; the old one stays under another key."""
+        old = await self.get(ref)
+        await self._dispatcher_quiet(old)
+
+        def make(tx: StoreTransaction) -> Session:
+            session = self.find(tx, ref)
+            number = 1
+            while tx.sessions.key_is_taken(f"{session.key}:old:{number}"):
+                number += 1
+            tx.sessions.save(replace(session, key=f"{session.key}:old:{number}"))
+            return self._add(
+                tx,
+                self._brains.agent_of(session),
+                session.kind,
+                session.key,
+                deliver=session.deliver,
+                route=session.route,
+            )
+
+        fresh = await self._store.transact(make)
+        self._changed(await self.get(old.id))
+        return self._changed(fresh)
+
+    async def fork(self, ref: str, *, at_seq: int | None = None, name: str | None = None) -> Session:
+        """A copy up to a message, with the same agent and overrides."""
+
+        def make(tx: StoreTransaction) -> Session:
+            source = self.find(tx, ref)
+            transcript = tx.sessions.transcript(source.id)
+            kept = [m for m in transcript if at_seq is None or (m.seq or 0) <= at_seq]
+            session_id = str(uuid.uuid4())
+            agent_id = self._brains.agent_of(source)
+            session = self._add(
+                tx,
+                agent_id,
+                "web",
+                web_key(agent_id, session_id),
+                name=_checked_name(name) or source.name,
+                session_id=session_id,
+                parent_id=source.id,
+                model=source.model,
+                attributes=source.attributes,
+                last_snippet=source.last_snippet,
+            )
+            copies = [replace(m, id=uuid.uuid4().hex, seq=i, wire={}) for i, m in enumerate(kept, 1)]
+            tx.sessions.append(session.id, copies)
+            return session
+
+        return self._changed(await self._store.transact(make))
+
+    async def one_off(self, agent_id: str, earlier: Sequence[tuple[str, str]]) -> Session:
+        """A session for a single request that brings its own history."""
+
+        def make(tx: StoreTransaction) -> Session:
+            session_id = str(uuid.uuid4())
+            owner = self._active(agent_id)
+            session = self._add(tx, owner, "api", api_key(owner, session_id), session_id=session_id)
+            at = now_iso()
+            messages = [
+                Message(
+                    id=uuid.uuid4().hex,
+                    role=role,  # type: ignore[arg-type]
+                    origin="external" if role == "system" else "agent" if role == "assistant" else "user",
+                    text=text,
+                    agent_id=owner,
+                    seq=number,
+                    created_at=at,
+                )
+                for number, (role, text) in enumerate(earlier, 1)
+            ]
+            tx.sessions.append(session.id, messages)
+            return session
+
+        return await self._store.transact(make)
+
+    # Changing
+
+    async def patch(
+        self,
+        ref: str,
+        *,
+        name: str | None = None,
+        pinned: bool | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        model: str | None = None,
+    ) -> Session:
+        """Rename, pin, attributes, model. An empty name or model takes it back; a null attribute is removed."""
+        if attributes is not None and len(json.dumps(attributes)) > MAX_ATTRIBUTES:
+            raise InvalidRequest(
+                f"attributes have at most {MAX_ATTRIBUTES} bytes", details={"field": "attributes"}
+            )
+        checked = _checked_name(name)
+
+        def change(tx: StoreTransaction) -> Session:
+            session = self.find(tx, ref)
+            at = now_iso()
+            merged = {**session.attributes, **(attributes or {})}
+            after = replace(
+                session,
+                name=session.name if name is None else checked,
+                model=session.model if model is None else model or None,
+                pinned_at=session.pinned_at if pinned is None else (at if pinned else None),
+                attributes={k: v for k, v in merged.items() if v is not None},
+                updated_at=at,
+            )
+            tx.sessions.save(after)
+            return after
+
+        return self._changed(await self._store.transact(change))
+
+    async def set_agent(self, ref: str, agent_id: str) -> Session:
+        """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
+
+        def change(tx: StoreTransaction) -> tuple[Session, Message | None]:
+            session = self.find(tx, ref)
+            former = self._brains.agent_of(session)
+            target = self._active(agent_id)
+            if former == target and session.agent_id is not None:
+                return session, None
+            after = replace(session, agent_id=target, updated_at=now_iso())
+            tx.sessions.save(after)
+            if former == target:
+                return after, None
+            label = self._registry.get(target).label
+            entry = InboxEntry(
+                session_id=session.id,
+                message_id=uuid.uuid4().hex,
+                run_id=None,
+                agent_id=target,
+                role="system",
+                origin="system",
+                text=f"{label} took over this conversation.",
+                meta={"switch": {"from": former, "to": target}},
+                created_at=after.updated_at,
+            )
+            if tx.turns.unfinished(session.id) or tx.turns.waiting(session.id):
+                tx.turns.post(entry)
+                return after, None
+            last = tx.sessions.page(session.id, limit=1)
+            marker = replace(_waiting_message(entry), seq=((last[-1].seq or 0) if last else 0) + 1)
+            tx.sessions.append(session.id, [marker])
+            return after, marker
+
+        session, marker = await self._store.transact(change)
+        if marker is not None:
+            self._transcripts.get(session.id)
+            self._transcripts.drop(session.id)
+        worker = self._dispatcher.worker(session.id)
+        if worker is not None:
+            worker.session = session
+        return self._changed(session)
+
+    async def clear(self, ref: str) -> Session:
+        """Stop what runs, forget what was said, keep the session."""
+        session = await self.get(ref)
+        await self._dispatcher.halt(session.id)
+
+        def wipe(tx: StoreTransaction) -> tuple[Session, list[str]]:
+            now = self.find(tx, session.id)
+            runs = tx.turns.forget_all(now.id, now_iso())
+            tx.sessions.clear(now.id)
+            after = replace(now, last_snippet=None, updated_at=now_iso())
+            tx.sessions.save(after)
+            return after, runs
+
+        after, runs = await self._store.transact(wipe)
+        self._transcripts.drop(session.id)
+        for run_id in runs:
+            self._live.close(run_id, "aborted", reason="the session was cleared")
+        return self._changed(after)
+
+    async def delete(self, ref: str) -> None:
+        session = await self.get(ref)
+        await self._dispatcher.halt(session.id)
+
+        def remove(tx: StoreTransaction) -> list[str]:
+            runs = tx.turns.forget_all(session.id, now_iso())
+            tx.sessions.remove(session.id)
+            return runs
+
+        runs = await self._store.transact(remove)
+        self._transcripts.drop(session.id)
+        for run_id in runs:
+            self._live.close(run_id, "aborted", reason="the session was deleted")
+        self._events.publish("session.changed", {"id": session.id, "key": session.key, "deleted": True})
+
+    async def export(self, ref: str, form: Literal["markdown", "jsonl"]) -> str:
+        def look(tx: StoreTransaction) -> tuple[Session, Sequence[Message]]:
+            session = self.find(tx, ref)
+            return session, tx.sessions.transcript(session.id)
+
+        session, messages = await self._store.transact(look)
+        if form == "jsonl":
+            return "".join(json.dumps(message_payload(m), ensure_ascii=False) + "\n" for m in messages)
+        return _markdown(session, messages)
+
+    # Small parts
+
+    def _canonical(self, ref: str) -> str:
+        """An id as it is; a key in its stored spelling, with the real id where it says `default`."""
+        if not ref or len(ref) > 1000 or "\x00" in ref:
+            raise InvalidRequest("a session is named by its id or its key", details={"field": "session"})
+        if not ref.startswith("agent:"):
+            return ref
+        agent_id, _, key = parse_key(ref)
+        if agent_id != DEFAULT_ALIAS:
+            return key
+        return f"agent:{self._registry.default().id}{key.removeprefix(f'agent:{DEFAULT_ALIAS}')}"
+
+    async def _dispatcher_quiet(self, session: Session) -> None:
+        worker = self._dispatcher.worker(session.id)
+        if worker is not None and worker.turn is not None:
+            raise Conflict("a turn is running in this session; stop it first, or wait")
+
+    def _active(self, agent_id: str) -> str:
+        agent = self._registry.get(agent_id)
+        if agent.state is not AgentState.ACTIVE:
+            raise Conflict(f"the agent {agent.id!r} is {agent.state.value}, not active")
+        return agent.id
+
+    def _add(
+        self,
+        tx: StoreTransaction,
+        agent_id: str,
+        kind: Any,
+        key: str,
+        *,
+        session_id: str | None = None,
+        **more: Any,
+    ) -> Session:
+        owner = self._active(agent_id)
+        at = now_iso()
+        session = Session(
+            id=session_id or str(uuid.uuid4()),
+            key=key,
+            agent_id=owner,
+            kind=kind,
+            created_at=at,
+            updated_at=at,
+            **more,
+        )
+        tx.sessions.add(session)
+        return session
+
+    def _changed(self, session: Session) -> Session:
+        self._events.publish("session.changed", {"id": session.id, "key": session.key})
+        return session
+
+
+def message_payload(message: Message) -> dict[str, Any]:
+    """A message as every door shows it, in snake_case."""
+    payload: dict[str, Any] = {
+        "id": message.id,
+        "seq": message.seq,
+        "role": message.role,
+        "origin": message.origin,
+        "text": message.text,
+        "agent_id": message.agent_id,
+        "created_at": message.created_at,
+    }
+    if message.run_id is not None:
+        payload["run_id"] = message.run_id
+    if message.meta is not None:
+        payload["meta"] = dict(message.meta)
+    if message.call_id is not None:
+        payload["call_id"] = message.call_id
+        payload["tool_name"] = message.tool_name
+    if message.tool_calls:
+        payload["tool_calls"] = [
+            {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
+        ]
+    return payload
+
+
+def _checked_name(name: str | None) -> str | None:
+    if name is None:
+        return None
+    cleaned = " ".join(name.split())
+    if len(cleaned) > MAX_NAME:
+        raise InvalidRequest(f"a name has at most {MAX_NAME} characters", details={"field": "name"})
+    return cleaned or None
+
+
+def _waiting_message(entry: InboxEntry) -> Message:
+    return Message(
+        id=entry.message_id,
+        role=entry.role,
+        origin=entry.origin,
+        text=entry.text,
+        meta=entry.meta,
+        agent_id=entry.agent_id,
+        run_id=entry.run_id,
+        created_at=entry.created_at,
+    )
+
+
+def _markdown(session: Session, messages: Sequence[Message]) -> str:
+    lines = [f"# {session.name or session.key}", ""]
+    for message in messages:
+        who = {
+            "user": "User",
+            "assistant": message.agent_id,
+            "tool": f"Tool {message.tool_name}",
+            "system": "Note",
+        }
+        origin = "" if message.origin in ("user", "agent") else f" ({message.origin})"
+        lines += [f"## {who[message.role]}{origin}, {message.created_at}", ""]
+        for call in message.tool_calls:
+            lines += [f"`{call.name}({call.arguments})`", ""]
+        if message.text:
+            fenced = message.role == "tool"
+            lines += ["```", message.text, "```", ""] if fenced else [message.text, ""]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""Transcripts in memory: read once, then kept in step with every commit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from coterie.core.ports import Store
+from coterie.core.transcript import Transcript
+
+KEPT_MESSAGES = 200_000
+
+
+class Transcripts:
+    """The newest sessions' transcripts. Only the process that runs turns writes them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, Transcript] = OrderedDict()
+
+    def get(self, session_id: str) -> Transcript:
+        found = self._kept.get(session_id)
+        if found is None:
+            with self._store.read() as tx:
+                found = Transcript(tx.sessions.transcript(session_id))
+            self._kept[session_id] = found
+            self._make_room()
+        else:
+            self._kept.move_to_end(session_id)
+        return found
+
+    def drop(self, session_id: str) -> None:
+        """Read it again when it is next needed."""
+        self._kept.pop(session_id, None)
+
+    def _make_room(self) -> None:
+        total = sum(transcript.last_seq for transcript in self._kept.values())
+        while total > KEPT_MESSAGES and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            total -= oldest.last_seq

@@ -1,0 +1,243 @@
+"""Sessions and their messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, or_, select, update
+
+from coterie.core.message import Message, Part, TextPart, ThinkingPart, ToolCall
+from coterie.core.session import ASIDE, Session
+from coterie.store import schema
+
+_s = schema.sessions
+_m = schema.messages
+
+_BY_KEY = select(_s).where(_s.c.key == bindparam("ref"))
+_BY_ID = select(_s).where(_s.c.id == bindparam("ref"))
+_TOUCH = (
+    update(_s)
+    .where(_s.c.id == bindparam("sid"))
+    .values(updated_at=bindparam("at"), last_snippet=bindparam("snippet"))
+)
+_INSERT_MESSAGE = insert(_m)
+
+
+class SessionRows:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def find(self, ref: str) -> Session | None:
+        """By id or by key; an id never looks like a key."""
+        statement = _BY_KEY if ref.startswith("agent:") else _BY_ID
+        row = self._connection.execute(statement, {"ref": ref}).first()
+        return None if row is None else read_session(row)
+
+    def add(self, session: Session) -> None:
+        self._connection.execute(insert(_s), _values(session))
+
+    def save(self, session: Session) -> None:
+        values = _values(session)
+        del values["id"]
+        self._connection.execute(update(_s).where(_s.c.id == session.id).values(values))
+
+    def touch(self, session_id: str, at: str, snippet: str) -> None:
+        self._connection.execute(_TOUCH, {"sid": session_id, "at": at, "snippet": snippet})
+
+    def remove(self, session_id: str) -> None:
+        """With its messages, inbox, turns and backlog."""
+        self._connection.execute(delete(_s).where(_s.c.id == session_id))
+
+    def select(
+        self,
+        *,
+        agents: Sequence[str | None] | None = None,
+        kinds: Sequence[str] | None = None,
+        limit: int = 200,
+        before: str | None = None,
+    ) -> list[Session]:
+        """Pinned first, newest pin first; then by last update."""
+        query = select(_s).order_by(
+            _s.c.pinned_at.is_(None), _s.c.pinned_at.desc(), _s.c.updated_at.desc(), _s.c.id
+        )
+        if agents is not None:
+            query = query.where(_bound_to(agents))
+        if kinds is not None:
+            query = query.where(_s.c.kind.in_(kinds))
+        if before is not None:
+            query = query.where(_s.c.pinned_at.is_(None), _s.c.updated_at < before)
+        return [read_session(row) for row in self._connection.execute(query.limit(limit))]
+
+    def latest(self, agents: Sequence[str | None]) -> Session | None:
+        """The most recently updated live conversation of an agent."""
+        query = (
+            select(_s)
+            .where(_bound_to(agents))
+            .where(_s.c.kind.not_in(ASIDE))
+            .order_by(_s.c.updated_at.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else read_session(row)
+
+    def count_bound_to(self, agent_id: str) -> int:
+        count = self._connection.execute(
+            select(func.count()).select_from(_s).where(_s.c.agent_id == agent_id)
+        )
+        return int(count.scalar_one())
+
+    def key_is_taken(self, key: str) -> bool:
+        return self._connection.execute(select(_s.c.id).where(_s.c.key == key)).first() is not None
+
+    # Messages
+
+    def transcript(self, session_id: str) -> list[Message]:
+        rows = self._connection.execute(select(_m).where(_m.c.session_id == session_id).order_by(_m.c.seq))
+        return [message(row) for row in rows]
+
+    def page(
+        self, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[Message]:
+        """Ascending; without `after`, the newest ones."""
+        query = select(_m).where(_m.c.session_id == session_id)
+        if before is not None:
+            query = query.where(_m.c.seq < before)
+        if after is not None:
+            rows = self._connection.execute(
+                query.where(_m.c.seq > after).order_by(_m.c.seq).limit(limit)
+            ).all()
+            return [message(row) for row in rows]
+        rows = self._connection.execute(query.order_by(_m.c.seq.desc()).limit(limit)).all()
+        return [message(row) for row in reversed(rows)]
+
+    def message(self, message_id: str) -> Message | None:
+        row = self._connection.execute(select(_m).where(_m.c.id == message_id)).first()
+        return None if row is None else message(row)
+
+    def append(self, session_id: str, messages: Iterable[Message]) -> None:
+        rows = [message_values(session_id, one) for one in messages]
+        if rows:
+            self._connection.execute(_INSERT_MESSAGE, rows if len(rows) > 1 else rows[0])
+
+    def clear(self, session_id: str) -> None:
+        self._connection.execute(delete(_m).where(_m.c.session_id == session_id))
+
+    def search(
+        self, query: str, *, session_ids: Sequence[str] | None, limit: int
+    ) -> list[tuple[str, Message]]:
+        """Messages that people see and that contain the text, newest first."""
+        pattern = "%" + query.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        statement = (
+            select(_m)
+            .where(_m.c.content.ilike(pattern, escape="\\"), _m.c.role.in_(("user", "assistant")))
+            .order_by(_m.c.created_at.desc(), _m.c.seq.desc())
+            .limit(limit)
+        )
+        if session_ids is not None:
+            statement = statement.where(_m.c.session_id.in_(session_ids))
+        return [(row.session_id, message(row)) for row in self._connection.execute(statement)]
+
+
+def _bound_to(agents: Sequence[str | None]) -> ColumnElement[bool]:
+    """Sessions of these agents; None stands for sessions that name nobody."""
+    named = _s.c.agent_id.in_([a for a in agents if a is not None])
+    return or_(named, _s.c.agent_id.is_(None)) if None in agents else named
+
+
+def read_session(row: Row[Any], prefix: str = "") -> Session:
+    value = row._mapping
+    route = value[f"{prefix}route_json"]
+    return Session(
+        id=value[f"{prefix}id"],
+        key=value[f"{prefix}key"],
+        agent_id=value[f"{prefix}agent_id"],
+        kind=value[f"{prefix}kind"],
+        name=value[f"{prefix}name"],
+        pinned_at=value[f"{prefix}pinned_at"],
+        model=value[f"{prefix}model"],
+        parent_id=value[f"{prefix}parent_id"],
+        deliver=bool(value[f"{prefix}deliver"]),
+        route=json.loads(route) if route else None,
+        attributes=json.loads(value[f"{prefix}attributes_json"]),
+        last_snippet=value[f"{prefix}last_snippet"],
+        created_at=value[f"{prefix}created_at"],
+        updated_at=value[f"{prefix}updated_at"],
+    )
+
+
+def _values(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "key": session.key,
+        "agent_id": session.agent_id,
+        "kind": session.kind,
+        "name": session.name,
+        "pinned_at": session.pinned_at,
+        "model": session.model,
+        "parent_id": session.parent_id,
+        "deliver": session.deliver,
+        "route_json": json.dumps(session.route, ensure_ascii=False) if session.route else None,
+        "attributes_json": json.dumps(session.attributes, ensure_ascii=False),
+        "last_snippet": session.last_snippet,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+    }
+
+
+def message_values(session_id: str, message: Message) -> dict[str, Any]:
+    return {
+        "session_id": session_id,
+        "seq": message.seq,
+        "id": message.id,
+        "role": message.role,
+        "origin": message.origin,
+        "content": message.text,
+        "parts_json": json.dumps([_part(p) for p in message.parts], ensure_ascii=False)
+        if message.parts
+        else None,
+        "call_id": message.call_id,
+        "tool_name": message.tool_name,
+        "meta_json": json.dumps(message.meta, ensure_ascii=False) if message.meta else None,
+        "agent_id": message.agent_id,
+        "run_id": message.run_id,
+        "created_at": message.created_at,
+    }
+
+
+def message(row: Row[Any]) -> Message:
+    return Message(
+        id=row.id,
+        role=row.role,
+        origin=row.origin,
+        text=row.content,
+        parts=tuple(_read_part(p) for p in json.loads(row.parts_json)) if row.parts_json else (),
+        call_id=row.call_id,
+        tool_name=row.tool_name,
+        meta=json.loads(row.meta_json) if row.meta_json else None,
+        agent_id=row.agent_id,
+        run_id=row.run_id,
+        seq=row.seq,
+        created_at=row.created_at,
+    )
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case ThinkingPart(text, signature, model):
+            return {"type": "thinking", "text": text, "signature": signature, "model": model}
+        case ToolCall(call_id, name, arguments):
+            return {"type": "call", "id": call_id, "name": name, "arguments": arguments}
+
+
+def _read_part(data: dict[str, Any]) -> Part:
+    match data["type"]:
+        case "text":
+            return TextPart(data["text"])
+        case "thinking":
+            return ThinkingPart(data["text"], data.get("signature"), data.get("model"))
+        case _:
+            return ToolCall(data["id"], data["name"], data["arguments"])

@@ -1,0 +1,383 @@
+"""Turns, the inbox they come from, the backlog they may go to, and the outbox. Every change of state says where from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import (
+    LABEL_STYLE_TABLENAME_PLUS_COL,
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from coterie.core.message import Message, Usage
+from coterie.core.ports import ClaimLost, InboxEntry
+from coterie.core.session import Session
+from coterie.core.turn import TurnJob, TurnState, before
+from coterie.store import schema
+from coterie.store.session_rows import read_session
+
+_j = schema.turn_jobs
+_i = schema.inbox
+_b = schema.backlog
+_o = schema.outbox
+
+_UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING, TurnState.INTERRUPTED)
+
+_ADD_JOB = insert(_j)
+_ADD_INBOX = insert(_i)
+_WAITING = select(_i).where(_i.c.session_id == bindparam("sid")).order_by(_i.c.position)
+_FIRST = (
+    select(func.min(_i.c.position))
+    .where(_i.c.session_id == bindparam("sid"), _i.c.run_id.is_not(None))
+    .scalar_subquery()
+)
+_NEXT = (
+    select(_i, schema.sessions)
+    .join(schema.sessions, schema.sessions.c.id == _i.c.session_id)
+    .where(_i.c.session_id == bindparam("sid"), _i.c.position <= _FIRST)
+    .order_by(_i.c.position)
+    .set_label_style(LABEL_STYLE_TABLENAME_PLUS_COL)
+)
+_TAKE = delete(_i).where(_i.c.position == bindparam("place"))
+_ACTIVE_AGENT = exists().where(schema.agents.c.id == bindparam("agent"), schema.agents.c.state == "active")
+
+# A turn's own steps: only under its claim, only while its agent is active.
+_CLAIM = (
+    update(_j)
+    .where(
+        _j.c.run_id == bindparam("run"),
+        _j.c.state.in_([s.value for s in before(TurnState.RUNNING)]),
+        _ACTIVE_AGENT,
+    )
+    .values(
+        state=TurnState.RUNNING.value,
+        epoch=bindparam("to_epoch"),
+        agent_id=bindparam("agent"),
+        attempts=_j.c.attempts + 1,
+        started_at=func.coalesce(_j.c.started_at, bindparam("at")),
+    )
+)
+_STEP = (
+    update(_j)
+    .where(
+        _j.c.run_id == bindparam("run"),
+        _j.c.epoch == bindparam("held"),
+        _j.c.state == TurnState.RUNNING.value,
+        _ACTIVE_AGENT,
+    )
+    .values(
+        attempts=0,
+        rounds=_j.c.rounds + bindparam("replies"),
+        open_call=bindparam("call"),
+        model=func.coalesce(bindparam("by"), _j.c.model),
+        input_tokens=_j.c.input_tokens + bindparam("more_in"),
+        output_tokens=_j.c.output_tokens + bindparam("more_out"),
+        cached_tokens=_j.c.cached_tokens + bindparam("more_cached"),
+        cost=bindparam("total"),
+        state=bindparam("to_state"),
+        final_message_id=bindparam("final"),
+        ended_at=bindparam("ended"),
+    )
+)
+
+
+class TurnRows:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # Coming in
+
+    def submit(self, job: TurnJob, entry: InboxEntry, *, key: str | None, body_hash: str | None) -> None:
+        """A message and the turn that will answer it."""
+        self._connection.execute(
+            _ADD_JOB,
+            {
+                "run_id": job.run_id,
+                "session_id": job.session_id,
+                "message_id": job.message_id,
+                "state": job.state.value,
+                "agent_id": None,
+                "epoch": 0,
+                "attempts": 0,
+                "rounds": 0,
+                "trace_id": job.trace_id,
+                "hop": job.hop,
+                "idempotency_key": key,
+                "body_hash": body_hash,
+                "input_tokens": 0,
+                "output_tokens": 0,
+                "cached_tokens": 0,
+                "created_at": job.created_at,
+            },
+        )
+        self.post(entry)
+
+    def post(self, entry: InboxEntry) -> None:
+        """A message alone, which is consumed with the next turn."""
+        self._connection.execute(
+            _ADD_INBOX,
+            {
+                "session_id": entry.session_id,
+                "message_id": entry.message_id,
+                "run_id": entry.run_id,
+                "agent_id": entry.agent_id,
+                "role": entry.role,
+                "origin": entry.origin,
+                "content": entry.text,
+                "meta_json": json.dumps(entry.meta, ensure_ascii=False) if entry.meta else None,
+                "created_at": entry.created_at,
+            },
+        )
+
+    def repeated(self, session_id: str, key: str) -> tuple[TurnJob, str | None] | None:
+        """The turn that an idempotency key stands for, and the hash of its first body."""
+        row = self._connection.execute(
+            select(_j).where(_j.c.session_id == session_id, _j.c.idempotency_key == key)
+        ).first()
+        return None if row is None else (_job(row), row.body_hash)
+
+    def newest_with_body(self, session_id: str | None, body_hash: str) -> TurnJob | None:
+        """The newest turn that an equal request began, in one session or in any."""
+        query = select(_j).where(_j.c.body_hash == body_hash).order_by(_j.c.created_at.desc()).limit(1)
+        if session_id is not None:
+            query = query.where(_j.c.session_id == session_id)
+        row = self._connection.execute(query).first()
+        return None if row is None else _job(row)
+
+    def waiting(self, session_id: str) -> list[InboxEntry]:
+        """What waits in the inbox, in order of arrival."""
+        return [_entry(row) for row in self._connection.execute(_WAITING, {"sid": session_id})]
+
+    def next_work(self, session_id: str) -> tuple[Session, list[InboxEntry]] | None:
+        """The session and the entries up to the first that asks for a turn; None where nothing does."""
+        rows = self._connection.execute(_NEXT, {"sid": session_id}).all()
+        if not rows:
+            return None
+        return read_session(rows[0], "sessions_"), [_entry(row, "inbox_") for row in rows]
+
+    def cancel_queued(self, run_id: str, at: str) -> InboxEntry | None:
+        """A message that no model saw yet, taken back. None where it is too late."""
+        row = self._connection.execute(select(_i).where(_i.c.run_id == run_id)).first()
+        if row is None:
+            return None
+        self._connection.execute(_TAKE, {"place": row.position})
+        self.end(run_id, TurnState.CANCELLED, at)
+        return _entry(row)
+
+    # Running
+
+    def claim(self, run_id: str, *, epoch: int, agent_id: str, at: str) -> None:
+        """Make this the session's active turn. The database allows one."""
+        done = self._connection.execute(
+            _CLAIM, {"run": run_id, "to_epoch": epoch, "agent": agent_id, "at": at}
+        )
+        if done.rowcount != 1:
+            raise ClaimLost(f"the turn {run_id} cannot run now")
+
+    def take(self, entry: InboxEntry) -> None:
+        """Out of the inbox; the caller puts it into the transcript."""
+        if self._connection.execute(_TAKE, {"place": entry.position}).rowcount != 1:
+            raise ClaimLost(f"the message {entry.message_id} was taken by another")
+
+    def step(
+        self,
+        run_id: str,
+        *,
+        epoch: int,
+        agent_id: str,
+        replies: int = 0,
+        open_call: str | None = None,
+        usage: Usage | None = None,
+        cost: float | None = None,
+        model: str | None = None,
+        state: TurnState = TurnState.RUNNING,
+        final: str | None = None,
+        at: str | None = None,
+    ) -> None:
+        """A committed step of a running turn. A process that lost its claim can commit nothing."""
+        spent = usage or Usage()
+        done = self._connection.execute(
+            _STEP,
+            {
+                "run": run_id,
+                "held": epoch,
+                "agent": agent_id,
+                "replies": replies,
+                "call": open_call,
+                "by": model,
+                "more_in": spent.input_tokens,
+                "more_out": spent.output_tokens,
+                "more_cached": spent.cached_tokens,
+                "total": cost,
+                "to_state": state.value,
+                "final": final,
+                "ended": at,
+            },
+        )
+        if done.rowcount != 1:
+            raise ClaimLost(f"the turn {run_id} is no longer ours")
+
+    def move(self, run_id: str, state: TurnState, *, epoch: int) -> None:
+        """Between running, waiting and interrupted, under the claim."""
+        done = self._connection.execute(
+            update(_j)
+            .where(
+                _j.c.run_id == run_id, _j.c.epoch == epoch, _j.c.state.in_([s.value for s in before(state)])
+            )
+            .values(state=state.value)
+        )
+        if done.rowcount != 1:
+            raise ClaimLost(f"the turn {run_id} is no longer ours")
+
+    def end(self, run_id: str, state: TurnState, at: str, *, error: str | None = None) -> bool:
+        """Finish a turn that will not be answered. False if it had ended already."""
+        done = self._connection.execute(
+            update(_j)
+            .where(_j.c.run_id == run_id, _j.c.state.in_([s.value for s in before(state)]))
+            .values(state=state.value, error=error, ended_at=at, open_call=None)
+        )
+        self._connection.execute(delete(_b).where(_b.c.run_id == run_id))
+        return done.rowcount == 1
+
+    # Steering
+
+    def put_back(self, session_id: str, run_id: str, token: Mapping[str, Any], at: str) -> None:
+        """A resume token for an interrupted task."""
+        self._connection.execute(
+            insert(_b).values(
+                session_id=session_id,
+                run_id=run_id,
+                token_json=json.dumps(token, ensure_ascii=False),
+                created_at=at,
+            )
+        )
+
+    def backlog(self, session_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Interrupted tasks, oldest first."""
+        rows = self._connection.execute(
+            select(_b.c.run_id, _b.c.token_json).where(_b.c.session_id == session_id).order_by(_b.c.position)
+        )
+        return [(row.run_id, json.loads(row.token_json)) for row in rows]
+
+    def resume(self, run_id: str) -> None:
+        if self._connection.execute(delete(_b).where(_b.c.run_id == run_id)).rowcount != 1:
+            raise ClaimLost(f"the task {run_id} was taken up by another")
+
+    # Looking
+
+    def get(self, run_id: str) -> TurnJob | None:
+        row = self._connection.execute(select(_j).where(_j.c.run_id == run_id)).first()
+        return None if row is None else _job(row)
+
+    def unfinished(self, session_id: str) -> list[TurnJob]:
+        rows = self._connection.execute(
+            select(_j)
+            .where(_j.c.session_id == session_id, _j.c.state.in_([s.value for s in _UNFINISHED]))
+            .order_by(_j.c.created_at, _j.c.run_id)
+        )
+        return [_job(row) for row in rows]
+
+    def sessions_with_work(self) -> list[str]:
+        """Sessions that something waits in, those first whose turn was under way."""
+        active = (
+            select(_j.c.session_id).where(_j.c.state.in_(("running", "waiting"))).order_by(_j.c.created_at)
+        )
+        waiting = (
+            select(_i.c.session_id)
+            .where(_i.c.run_id.is_not(None))
+            .group_by(_i.c.session_id)
+            .order_by(func.min(_i.c.position))
+        )
+        backlog = select(_b.c.session_id).group_by(_b.c.session_id).order_by(func.min(_b.c.position))
+        found: dict[str, None] = {}
+        for query in (active, waiting, backlog):
+            found.update(dict.fromkeys(self._connection.execute(query).scalars()))
+        return list(found)
+
+    def spent_since(self, agent_id: str, since: str) -> Usage:
+        """What an agent's turns used since a moment, the unfinished ones included."""
+        row = self._connection.execute(
+            select(
+                func.coalesce(func.sum(_j.c.input_tokens), 0),
+                func.coalesce(func.sum(_j.c.output_tokens), 0),
+                func.coalesce(func.sum(_j.c.cached_tokens), 0),
+                func.sum(_j.c.cost),
+            ).where(_j.c.agent_id == agent_id, func.coalesce(_j.c.ended_at, _j.c.started_at) >= since)
+        ).one()
+        return Usage(int(row[0]), int(row[1]), int(row[2]), row[3])
+
+    def forget_all(self, session_id: str, at: str) -> list[str]:
+        """Empty a session's inbox and backlog; its unfinished turns end as cancelled or aborted."""
+        unfinished = self.unfinished(session_id)
+        for job in unfinished:
+            state = TurnState.CANCELLED if job.state is TurnState.QUEUED else TurnState.ABORTED
+            self.end(job.run_id, state, at)
+        self._connection.execute(delete(_i).where(_i.c.session_id == session_id))
+        self._connection.execute(delete(_b).where(_b.c.session_id == session_id))
+        return [job.run_id for job in unfinished]
+
+    # Going out
+
+    def send(self, session_id: str, run_id: str, message: Message, route: Mapping[str, Any]) -> None:
+        """What leaves the house, exactly once per message."""
+        self._connection.execute(
+            insert(_o).values(
+                session_id=session_id,
+                run_id=run_id,
+                message_id=message.id,
+                route_json=json.dumps(route, ensure_ascii=False),
+                content=message.text,
+                state="queued",
+                attempts=0,
+                created_at=message.created_at,
+            )
+        )
+
+
+def _job(row: Row[Any]) -> TurnJob:
+    return TurnJob(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        message_id=row.message_id,
+        state=TurnState(row.state),
+        agent_id=row.agent_id,
+        epoch=row.epoch,
+        attempts=row.attempts,
+        rounds=row.rounds,
+        open_call=row.open_call,
+        trace_id=row.trace_id,
+        hop=row.hop,
+        usage=Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost),
+        error=row.error,
+        final_message_id=row.final_message_id,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _entry(row: Row[Any], prefix: str = "") -> InboxEntry:
+    value = row._mapping
+    meta = value[f"{prefix}meta_json"]
+    return InboxEntry(
+        session_id=value[f"{prefix}session_id"],
+        message_id=value[f"{prefix}message_id"],
+        run_id=value[f"{prefix}run_id"],
+        agent_id=value[f"{prefix}agent_id"],
+        role=value[f"{prefix}role"],
+        origin=value[f"{prefix}origin"],
+        text=value[f"{prefix}content"],
+        meta=json.loads(meta) if meta else None,
+        created_at=value[f"{prefix}created_at"],
+        position=value[f"{prefix}position"],
+    )
