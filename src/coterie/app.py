@@ -61,6 +61,9 @@ def _database_url(home: Home) -> str:
     except OSError:
         text = ""
     remembered = home.run / "database"
+    if not text.strip() and remembered.exists():
+        # Emptied by an editor that is about to write it again, or lost: no reason to found a second household.
+        return remembered.read_text().strip()
     if "database" not in text:
         # Most files do not say; reading YAML takes longer than everything else at this point.
         url = Config().database.url
@@ -117,7 +120,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
                         await watching
 
         config = uvicorn.Config(
-            create_app(gateway, lifespan),
+            create_app(gateway, lifespan, address[0]),
             http="httptools",
             loop="uvloop",
             ws="websockets-sansio",
@@ -165,10 +168,17 @@ async def running_engine(gateway: Gateway) -> AsyncIterator[None]:
             model = known[name] = await asyncio.to_thread(catalog.resolve, name)
         return model
 
+    async def warm_up() -> None:
+        """Import the default model's provider before the first message needs it."""
+        with contextlib.suppress(CoterieError):
+            await resolve(gateway.registry.sync.config.default_model)
+
     await gateway.start(resolve)
+    warming = asyncio.create_task(warm_up())
     try:
         yield
     finally:
+        warming.cancel()
         await gateway.stop()
         if catalog is not None:
             await catalog.aclose()

@@ -60,6 +60,8 @@ class Provider(Wire):
     type: ProviderType
     base_url: Line | None = None
     api_key_env: Line | None = None
+    context_window: Count | None = None
+    """Tokens that its models take; where it is not known, 128,000 is assumed."""
 
 
 class Models(Wire):
@@ -160,6 +162,13 @@ class Turns(Wire):
     concurrency: Count = 64
 
 
+class PromptLimits(Wire):
+    """How much of an agent's files goes into every request, in characters."""
+
+    file_characters: Count = 20_000
+    whole_characters: Count = 60_000
+
+
 class Gateway(Wire):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
@@ -179,6 +188,7 @@ class Config(Wire):
     bindings: list[Binding] = []
     channels: dict[str, Channel] = {}
     turns: Turns = Turns()
+    prompt: PromptLimits = PromptLimits()
     subagents: Subagents = Subagents()
     delegation: Delegation = Delegation()
     plugins: Plugins = Plugins()

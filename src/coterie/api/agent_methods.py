@@ -52,7 +52,11 @@ def agents_update(gateway: Gateway, params: p.AgentUpdate) -> p.AgentInfo:
             "identity.name and label are the same thing; give one", details={"field": "label"}
         )
     agent = gateway.registry.update(
-        params.agent_id, label=params.label or label, spec=params.spec, identity=fields, soul=params.soul
+        params.agent_id,
+        label=label if params.label is None else params.label,
+        spec=params.spec,
+        identity=fields,
+        soul=params.soul,
     )
     return _info(gateway, agent)
 

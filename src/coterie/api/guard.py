@@ -26,8 +26,12 @@ PUBLIC = frozenset({"/", "/healthz", "/docs", "/docs/page.js", "/docs/page.css",
 class Guard:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp, access: Access, settings: Callable[[], GatewayConfig]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, settings: Callable[[], GatewayConfig], host: str
+    ) -> None:
         self._app = app
+        self._host = host.lower()
+        """The address that we listen on; `--host` may differ from the settings."""
         self._access = access
         self._settings = settings
 
@@ -58,7 +62,7 @@ class Guard:
         settings = self._settings()
         if not (
             is_loopback(host)
-            or host == settings.host.lower()
+            or host in (self._host, settings.host.lower())
             or host in map(str.lower, settings.allowed_hosts)
         ):
             raise Forbidden(f"{host[:100]!r} is not a host name of this gateway; see gateway.allowed_hosts")
@@ -68,7 +72,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is None or origin in self._settings().allowed_origins:
             return
-        if urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        try:
+            own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:
+            own = False
+        if not own:
             raise Forbidden(
                 f"pages of {origin[:100]!r} may not use this gateway; see gateway.allowed_origins"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Annotated, Any
@@ -13,11 +13,12 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
 
 from coterie import __version__
-from coterie.api import docs_page, openai
+from coterie.api import docs_page, gateway_chat, openai, responses
 from coterie.api import payloads as p
 from coterie.api.guard import Guard
 from coterie.api.methods import perform
@@ -61,8 +62,10 @@ SessionRef = Annotated[str, Path(alias="id", max_length=1000, description="A ses
 FileName = Annotated[str, Path(description="As in SOUL.md or memory/2026-05-01.md.")]
 
 
-def create_app(gateway: Gateway, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
-    """The application that uvicorn serves."""
+def create_app(
+    gateway: Gateway, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], host: str
+) -> FastAPI:
+    """The application that uvicorn serves on this host."""
     app = FastAPI(
         title="Coterie",
         version=__version__,
@@ -73,19 +76,39 @@ def create_app(gateway: Gateway, lifespan: Callable[[FastAPI], AbstractAsyncCont
         responses=ERRORS,
         separate_input_output_schemas=False,
     )
+    app.router.route_class = _ScopeFirst
     _add_errors(app)
     _add_house(app, gateway)
     _add_agents(app, gateway)
     _add_sessions(app, gateway)
-    app.include_router(openai.router(gateway, _needs))
+    for door in (openai, responses, gateway_chat):
+        app.include_router(door.router(gateway, _needs))
     _describe(app)
-    app.add_middleware(Guard, access=gateway.access, settings=lambda: gateway.registry.sync.config.gateway)
+    app.add_middleware(
+        Guard, access=gateway.access, settings=lambda: gateway.registry.sync.config.gateway, host=host
+    )
     return app
 
 
 def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+class _ScopeFirst(APIRoute):
+    """FastAPI reads the body before it asks any dependency; who may not do this is told so first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        checks = [needed.call for needed in self.dependant.dependencies if needed.name == "caller"]
+
+        async def handle_if_allowed(request: Request) -> Response:
+            for check in checks:
+                assert check is not None
+                check(request)
+            return await handle(request)
+
+        return handle_if_allowed
 
 
 def _needs(scope: Scope) -> Any:
@@ -141,11 +164,10 @@ def _add_agents(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/api/agents", tags=["agents"])
     async def list_agents(
-        include_archived: Annotated[bool, Query(alias="includeArchived")] = False,
-        caller: Caller = _needs("read"),
+        asked: Annotated[p.AgentsList, Query()], caller: Caller = _needs("read")
     ) -> p.AgentList:
         """Active agents and folders that no roster names yet."""
-        answer: p.AgentList = await do(caller, "agents.list", include_archived=include_archived)
+        answer: p.AgentList = await do(caller, "agents.list", include_archived=asked.include_archived)
         return answer
 
     @app.post("/api/agents", tags=["agents"], status_code=201)
@@ -327,7 +349,7 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def not_right(_: Request, error: RequestValidationError) -> Response:
         found = [
-            {"field": ".".join(str(step) for step in item["loc"][1:]), "message": str(item["msg"])}
+            {"field": ".".join(str(step) for step in item["loc"][1:])[:200], "message": str(item["msg"])}
             for item in error.errors()
         ]
         first = found[0]

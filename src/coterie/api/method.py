@@ -118,7 +118,7 @@ def invalid(error: ValidationError) -> InvalidRequest:
     """The first thing that is wrong in a sentence, all of them in the details."""
     found = [
         {
-            "field": ".".join(str(step) for step in item["loc"]),
+            "field": ".".join(str(step) for step in item["loc"])[:200],
             "message": item["msg"].removeprefix("Value error, "),
         }
         for item in error.errors(include_url=False, include_input=False, include_context=False)

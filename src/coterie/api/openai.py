@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coterie.api.method import invalid
 from coterie.core.agent import AgentState
 from coterie.core.errors import InvalidRequest, NotFound
-from coterie.core.message import Usage
+from coterie.core.events import ChatEvent
 from coterie.core.session import api_key
 from coterie.engine.access import Caller
-from coterie.engine.gateway import Engine, Gateway, Outcome
+from coterie.engine.gateway import Engine, Gateway
 
 PING_SECONDS = 15
 PREFIX = "coterie/"
@@ -98,7 +98,7 @@ async def _complete(gateway: Gateway, request: Request) -> Response:
     raw = await request.body()
     asked = _parse(raw)
     engine = gateway.engine
-    agent_id = _agent(gateway, asked.model)
+    agent_id = named_agent(gateway, asked.model)
     text = _last_user_text(asked)
     body_hash = hashlib.sha256(raw).hexdigest()
     run_id = await _begin(engine, request, asked, agent_id, text, body_hash)
@@ -106,11 +106,11 @@ async def _complete(gateway: Gateway, request: Request) -> Response:
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return StreamingResponse(_events(engine, run_id, model, usage), media_type="text/event-stream")
-    async for _ in engine.follow(run_id):
-        pass
-    outcome = await engine.outcome(run_id)
-    if outcome.error is not None or outcome.message_id is None:
-        return _failure(outcome)
+    last = None
+    async for event in engine.follow(run_id):
+        last = event
+    if last is None or last.state != "final":
+        return failure(last)
     return JSONResponse(
         {
             "id": f"chatcmpl-{run_id}",
@@ -120,11 +120,11 @@ async def _complete(gateway: Gateway, request: Request) -> Response:
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", "content": outcome.text},
+                    "message": {"role": "assistant", "content": last.fields["text"]},
                     "finish_reason": "stop",
                 }
             ],
-            "usage": _usage(outcome.job.usage),
+            "usage": _usage(last.fields["usage"]),
         }
     )
 
@@ -167,11 +167,12 @@ async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> 
     }
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return _sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        return sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
     sent = Sent()
-    async for event in _with_pings(engine.follow(run_id)):
+    usage: dict[str, Any] = {}
+    async for event in with_pings(engine.follow(run_id)):
         if event is None:
             yield b": ping\n\n"
         elif event.state == "delta":
@@ -182,17 +183,16 @@ async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> 
         elif event.state == "tool_start":
             sent.reply_ended()
         elif event.state == "final":
+            usage = _usage(event.fields["usage"])
             if rest := sent.rest(event.fields.get("text", "")):
                 yield chunk({"content": rest})
         elif event.state in ("error", "aborted"):
-            reason = event.fields.get("message") or event.fields.get("reason") or "the turn was stopped"
-            yield _sse({"error": {"code": "UNAVAILABLE", "message": reason, "type": "server_error"}})
+            yield sse({"error": {"code": "UNAVAILABLE", "message": reason(event), "type": "server_error"}})
             yield b"data: [DONE]\n\n"
             return
     yield chunk({}, "stop")
     if with_usage:
-        outcome = await engine.outcome(run_id)
-        yield _sse({**base, "choices": [], "usage": _usage(outcome.job.usage)})
+        yield sse({**base, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 
@@ -230,7 +230,7 @@ class Sent:
         return final[len(self._sent) :] if final.startswith(self._sent) else ""
 
 
-async def _with_pings(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def with_pings(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
     """The events, and None whenever nothing came for a while."""
     pending: asyncio.Task[Any] | None = None
     try:
@@ -259,7 +259,7 @@ def _parse(raw: bytes) -> ChatRequest:
         raise invalid(error) from None
 
 
-def _agent(gateway: Gateway, model: str) -> str:
+def named_agent(gateway: Gateway, model: str) -> str:
     name = model.removeprefix(PREFIX)
     agent_id = gateway.engine.brains.named(name)
     if agent_id is None:
@@ -271,17 +271,17 @@ def _last_user_text(asked: ChatRequest) -> str:
     last = asked.messages[-1]
     if last.role != "user":
         raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
-    return _text(last)
+    return text_of(last)
 
 
 def _earlier(asked: ChatRequest) -> list[tuple[str, str]]:
     """The history that a one-off request brings, without calls to tools that are the client's own."""
     roles = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-    found = [(roles[m.role], _text(m)) for m in asked.messages[:-1] if m.role in roles]
+    found = [(roles[m.role], text_of(m)) for m in asked.messages[:-1] if m.role in roles]
     return [(role, text) for role, text in found if text.strip()]
 
 
-def _text(message: ChatMessage) -> str:
+def text_of(message: ChatMessage) -> str:
     if message.content is None:
         return ""
     if isinstance(message.content, str):
@@ -294,20 +294,24 @@ def _text(message: ChatMessage) -> str:
     return "\n".join(texts)
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
     return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
     }
 
 
-def _failure(outcome: Outcome) -> Response:
-    reason = outcome.error or "the turn was stopped"
-    status, code = (503, "UNAVAILABLE") if outcome.error else (409, "CONFLICT")
-    return JSONResponse({"error": {"code": code, "message": reason, "type": "server_error"}}, status)
+def reason(event: ChatEvent | None) -> str:
+    fields = {} if event is None else event.fields
+    return str(fields.get("message") or fields.get("reason") or "the turn was stopped")
 
 
-def _sse(data: dict[str, Any]) -> bytes:
+def failure(event: ChatEvent | None) -> Response:
+    status, code = (503, "UNAVAILABLE") if event is not None and event.state == "error" else (409, "CONFLICT")
+    return JSONResponse({"error": {"code": code, "message": reason(event), "type": "server_error"}}, status)
+
+
+def sse(data: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"

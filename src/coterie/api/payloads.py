@@ -4,16 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializationInfo, field_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializationInfo, field_serializer, model_validator
 
-from coterie.core.agent import AgentSpec
+from coterie.core.agent import AgentSpec, Text
 from coterie.core.wire import Wire
 
+MAX_DEPTH = 20
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be one line without control characters")
+    return value
+
+
+def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+    """Nothing that makes sense is nested deeply, and what is deep enough cannot be written down again."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            below
+            for item in level
+            if isinstance(item, dict | list)
+            for below in (item.values() if isinstance(item, dict) else item)
+        ]
+    if level:
+        raise ValueError(f"must be nested at most {MAX_DEPTH} deep")
+    return value
+
+
 AgentId = Annotated[
-    str, Field(max_length=200, description="An agent's id; `default` is whoever is the default now.")
+    Text, Field(max_length=200, description="An agent's id; `default` is whoever is the default now.")
 ]
-ShortText = Annotated[str, Field(max_length=2000)]
-SpecPatch = dict[str, Any]
+ShortText = Annotated[Text, Field(max_length=2000)]
+SpecPatch = Annotated[dict[str, Any], AfterValidator(_shallow)]
 
 
 class Params(Wire):
@@ -23,7 +47,7 @@ class Params(Wire):
 class Change(Params):
     """Parameters of a method that changes something."""
 
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
         None, description="A repeat with the same key returns the first answer."
     )
 
@@ -54,7 +78,7 @@ class IdentityPatch(Wire):
 
 
 class AgentCreateBody(Wire):
-    id: str = Field(max_length=200, description="1 to 50 characters of a-z, 0-9 and '-'.")
+    id: Text = Field(max_length=200, description="1 to 50 characters of a-z, 0-9 and '-'.")
     label: ShortText | None = None
     emoji: ShortText | None = None
     soul: str | None = Field(None, description="Text for the agent's SOUL.md.")
@@ -111,7 +135,7 @@ class ApplyParams(Change):
 
 class TokenCreate(Change):
     scope: Literal["read", "write", "admin"]
-    label: Annotated[str, Field(max_length=100)] | None = None
+    label: Annotated[str, Field(max_length=100), AfterValidator(_one_line)] | None = None
 
 
 class TokenRef(Change):

@@ -151,9 +151,6 @@ class Connection:
             raise _BadFrame(None, InvalidRequest(f"a frame has at most {MAX_FRAME} bytes"))
         try:
             data = json.loads(frame)
-            if "\\u" in frame:
-                # Half a surrogate pair can be escaped, but it is no character and cannot be sent back or stored.
-                json.dumps(data, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise _BadFrame(None, InvalidRequest("the frame is not JSON")) from None
         if not isinstance(data, dict):
@@ -161,6 +158,9 @@ class Connection:
         frame_id = data.get("id")
         if not isinstance(frame_id, str | int) or isinstance(frame_id, bool) or len(str(frame_id)) > 200:
             raise _BadFrame(None, InvalidRequest("a request needs an id: a short string or a number"))
+        if "\\u" in frame and not _is_text(data):
+            usable = frame_id if _is_text(frame_id) else None
+            raise _BadFrame(usable, InvalidRequest("the frame has characters that are not valid Unicode"))
         if data.get("type") != "req":
             raise _BadFrame(frame_id, InvalidRequest("the type of a request is 'req'"))
         name = data.get("method")
@@ -198,6 +198,15 @@ class Connection:
     async def _close(self, reason: str) -> None:
         if self._socket.application_state is WebSocketState.CONNECTED:
             await self._socket.close(1008, reason[:120])
+
+
+def _is_text(data: Any) -> bool:
+    """Half a surrogate pair can be escaped in JSON, but it can be neither stored nor sent back."""
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 class _BadFrame(Exception):

@@ -101,7 +101,7 @@ class _Remote:
 
 
 def _token(home: Home) -> str:
-    token = os.environ.get("COTERIE_TOKEN")
+    token = os.environ.get("COTERIE_TOKEN", "").strip()
     if not token:
         try:
             token = home.token.read_text().strip()

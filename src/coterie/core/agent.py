@@ -65,11 +65,16 @@ def check_label(value: str) -> str:
         raise ValueError("a label must not begin or end with a space")
     if len(value) > 100:
         raise ValueError("a label has at most 100 characters")
-    bad = next(
-        (c for c in value if c in "[]#" or unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")), None
-    )
     # Zero-width joiners hold emoji together and are harmless; other format characters hide text.
-    if bad is not None and bad not in "\u200d":
+    bad = next(
+        (
+            c
+            for c in value
+            if c in "[]#" or (unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\u200d")
+        ),
+        None,
+    )
+    if bad is not None:
         raise ValueError(f"a label must not contain {bad!r}")
     return value
 

@@ -13,6 +13,7 @@ from coterie.core.message import Message, Origin, Part, Role, Usage
 from coterie.core.session import Session
 from coterie.core.token import Token
 from coterie.core.turn import TurnJob, TurnState
+from coterie.core.usage import UsageKey, UsageRow
 
 T = TypeVar("T")
 
@@ -129,6 +130,11 @@ class SessionRows(Protocol):
 
     def append(self, session_id: str, messages: Iterable[Message]) -> None: ...
 
+    def keep_result(self, session_id: str, call_id: str, content: str, at: str) -> None:
+        """A tool result that is shown shortened, whole."""
+
+    def kept_result(self, session_id: str, call_id: str) -> str | None: ...
+
     def clear(self, session_id: str) -> None: ...
 
     def search(
@@ -197,12 +203,27 @@ class TurnRows(Protocol):
     def send(self, session_id: str, run_id: str, message: Message, route: Mapping[str, Any]) -> None: ...
 
 
+class UsageRows(Protocol):
+    def summary(
+        self,
+        by: Sequence[UsageKey],
+        *,
+        since: str | None,
+        until: str | None,
+        agent_id: str | None,
+        limit: int,
+    ) -> list[UsageRow]: ...
+
+
 class StoreTransaction(Protocol):
     @property
     def sessions(self) -> SessionRows: ...
 
     @property
     def turns(self) -> TurnRows: ...
+
+    @property
+    def usage(self) -> UsageRows: ...
 
     @property
     def agents(self) -> AgentRows: ...
@@ -225,6 +246,9 @@ class Store(Protocol):
 
     def write(self) -> AbstractContextManager[StoreTransaction]:
         """All or nothing, on disk when the block ends."""
+
+    async def look(self, work: Callable[[Any], T]) -> T:
+        """As `read`, from the event loop, for what is quickly read."""
 
     async def transact(self, work: Callable[[Any], T]) -> T:
         """As `write`, from the event loop, which never waits for another process's lock."""

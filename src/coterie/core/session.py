@@ -79,19 +79,36 @@ def parse_key(key: str) -> tuple[str, Kind, str]:
             f"{key[:200]!r} is not a session key: agent:<id>:…", details={"field": "session"}
         )
     agent = check_id(parts[1])
-    rest = ["dm" if i < 2 and part == "direct" else part for i, part in enumerate(parts[2:])]
+    rest = parts[2:]
+    place = _place_of_direct(rest)
+    if place is not None:
+        rest[place] = "dm"
     kind = _kind(rest)
     if kind is None:
         raise InvalidRequest(f"{key[:200]!r} has no known form of session key", details={"field": "session"})
     return agent, kind, ":".join(["agent", agent, *rest])
 
 
-def _kind(rest: list[str]) -> Kind | None:
+def _place_of_direct(rest: list[str]) -> int | None:
+    """Where `direct` stands for `dm`; a peer or a user may be called like that too."""
+    match _without_suffixes(rest):
+        case ["direct", _]:
+            return 0
+        case [_, "direct", _]:
+            return 1
+    return None
+
+
+def _without_suffixes(rest: list[str]) -> list[str]:
     if len(rest) > 2 and rest[-2] == "old" and rest[-1].isdigit():
         rest = rest[:-2]
     if len(rest) > 2 and rest[-2] == "thread":
         rest = rest[:-2]
-    match rest:
+    return rest
+
+
+def _kind(rest: list[str]) -> Kind | None:
+    match _without_suffixes(rest):
         case ["main"] | ["main", "old", _]:
             return "main"
         case ["subagent", _]:

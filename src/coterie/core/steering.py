@@ -14,6 +14,10 @@ UNKNOWN_OUTCOME = (
     "It may or may not have taken effect; check before you call it again."
 )
 ABORTED = "not run: the turn was stopped."
+STOPPED_UNDER_WAY = (
+    "outcome unknown: the turn was stopped while this call was under way. "
+    "It may or may not have taken effect; check before you call it again."
+)
 NO_RESULT = "no result was recorded for this call."
 _QUOTED = 200
 

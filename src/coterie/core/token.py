@@ -29,7 +29,7 @@ class Token:
 
 def hash_secret(secret: str) -> str:
     """Secrets are 256 random bits, so a plain hash cannot be reversed by guessing."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def spell(token_id: str, secret: str) -> str:
@@ -40,7 +40,8 @@ def parts(token: str) -> tuple[str, str] | None:
     """Id and secret of a token string, or None where it has another form."""
     prefix, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")
-    return (token_id, secret) if prefix == "cot" and token_id and secret else None
+    known_form = prefix == "cot" and token_id.isascii() and token_id.isalnum() and secret
+    return (token_id, secret) if known_form else None
 
 
 def allows(have: Scope, need: Scope) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_type_hints, overload
 
@@ -39,6 +39,14 @@ class Workspace(Protocol):
         """Name and size of what is in a folder; the size of a folder is None."""
 
 
+async def _just_wait(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+async def _no_results(result_id: str) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """On whose behalf a call is made, and the handles that are bound to it."""
@@ -48,6 +56,10 @@ class ToolContext:
     run_id: str
     call_id: str
     workspace: Workspace
+    while_waiting: Callable[[Awaitable[Any]], Awaitable[Any]] = _just_wait
+    """Await something that others do: the turn keeps its session and gives its slot to somebody else meanwhile."""
+    read_result: Callable[[str], Awaitable[str | None]] = _no_results
+    """A tool result of this session that was stored whole and shown shortened."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from coterie.core.message import Message, ToolCall
+from coterie.core.compaction import message_size
+from coterie.core.message import Message, Part, ToolCall
 from coterie.core.steering import NO_RESULT
 
 
@@ -18,6 +19,8 @@ class Transcript:
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.last_seq = 0
+        self.size = 0
+        """About how many bytes the sendable messages take."""
         self._sendable: list[Message] = []
         self._open: dict[str, ToolCall] = {}
         """Calls of the newest reply that have no result yet, under the id they are sent with."""
@@ -34,9 +37,16 @@ class Transcript:
             self._append_result(message)
             return
         self._close_open_calls()
-        if message.tool_calls:
-            message = self._with_unique_ids(message)
-        self._sendable.append(message)
+        if message.meta and "compaction" in message.meta:
+            self._compact(message, message.meta["compaction"]["through"])
+            return
+        sent = self.distinct(message)
+        for stored, call in zip(message.tool_calls, sent.tool_calls, strict=True):
+            if call.id != stored.id:
+                self._renamed.setdefault(stored.id, call.id)
+            self._seen.add(call.id)
+            self._open[call.id] = call
+        self._add(sent)
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -54,39 +64,56 @@ class Transcript:
         return self._sendable
 
     def _append_result(self, message: Message) -> None:
-        call_id = self._renamed.get(message.call_id or "", message.call_id or "")
+        call_id = message.call_id or ""
+        if call_id not in self._open:
+            call_id = self._renamed.get(call_id, call_id)
         if call_id not in self._open:
             return  # answers no open call; a provider would refuse it
         del self._open[call_id]
-        self._sendable.append(
-            message if call_id == message.call_id else replace(message, call_id=call_id, wire={})
-        )
+        self._add(message if call_id == message.call_id else replace(message, call_id=call_id, wire={}))
+
+    def _add(self, message: Message) -> None:
+        self._sendable.append(message)
+        self.size += message_size(message)
+
+    def _compact(self, summary: Message, through: int) -> None:
+        """A summary stands for everything up to a message, and is sent in its place."""
+        kept = [message for message in self._sendable if (message.seq or 0) > through]
+        self._sendable, self.size = [], 0
+        for message in (summary, *kept):
+            self._add(message)
 
     def _close_open_calls(self) -> None:
         for call_id, call in self._open.items():
-            self._sendable.append(
+            place = self._sendable[-1].seq
+            self._add(
                 Message(
-                    f"result-{call_id}", "tool", "system", NO_RESULT, call_id=call_id, tool_name=call.name
+                    f"result-{call_id}",
+                    "tool",
+                    "system",
+                    NO_RESULT,
+                    call_id=call_id,
+                    tool_name=call.name,
+                    seq=place,
                 )
             )
         self._open.clear()
         self._renamed.clear()
 
-    def _with_unique_ids(self, message: Message) -> Message:
-        parts = []
-        changed = False
+    def distinct(self, message: Message) -> Message:
+        """The message itself, or with other ids for calls whose id is empty or was used before."""
+        taken: set[str] = set()
+        parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolCall):
                 call_id = part.id
                 number = 2
-                while not call_id or call_id in self._seen:
+                while not call_id or call_id in self._seen or call_id in taken:
                     call_id = f"{part.id or 'call'}-{number}"
                     number += 1
+                taken.add(call_id)
                 if call_id != part.id:
-                    self._renamed.setdefault(part.id, call_id)
                     part = ToolCall(call_id, part.name, part.arguments)
-                    changed = True
-                self._seen.add(call_id)
-                self._open[call_id] = part
             parts.append(part)
+        changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
         return replace(message, parts=tuple(parts), wire={}) if changed else message

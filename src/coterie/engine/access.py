@@ -51,7 +51,7 @@ class Access:
 
     def owner_token(self) -> str | None:
         """The admin token of this home, if there is one."""
-        given = os.environ.get(ENVIRONMENT)
+        given = os.environ.get(ENVIRONMENT, "").strip()
         if given:
             return given
         try:

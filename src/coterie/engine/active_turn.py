@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from coterie.core import compaction
 from coterie.core.agent import MAIN
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
@@ -27,10 +28,11 @@ from coterie.core.ports import (
 )
 from coterie.core.prompt import context_message
 from coterie.core.session import Session
-from coterie.core.steering import ABORTED, SKIPPED, UNKNOWN_OUTCOME, backlog_text
+from coterie.core.steering import ABORTED, SKIPPED, STOPPED_UNDER_WAY, UNKNOWN_OUTCOME, backlog_text
 from coterie.core.tool import ToolContext, ToolInputError
 from coterie.core.transcript import Transcript
 from coterie.core.turn import TurnJob, TurnState
+from coterie.engine.asking import Asking
 from coterie.engine.brain import Brain
 from coterie.engine.live import LiveTurn
 from coterie.engine.loop import CallStarted, Step, ToolResult
@@ -42,10 +44,7 @@ T = TypeVar("T")
 ROUNDS = 50
 CALLS_PER_REPLY = 64
 EQUAL_FAILURES = 5
-MODEL_TRIES = 5
-LONGEST_WAIT = 120.0
 TOOL_SECONDS = 600
-RESULT_CHARACTERS = 400_000
 SNIPPET = 200
 
 ContextProvider = Callable[[Session, Brain], Mapping[str, str]]
@@ -66,6 +65,8 @@ class Surroundings:
     store: Store
     epoch: int
     resolve_model: Callable[[str], Awaitable[Model]]
+    window: Callable[[str], int]
+    """Tokens that a model takes."""
     context: Sequence[ContextProvider]
 
 
@@ -93,8 +94,17 @@ class ActiveTurn:
         self.successor: TurnJob | None = None
         """The turn that took over, once this one was steered."""
         self._failures: dict[tuple[str, str], int] = {}
+        self._under_way: str | None = None
+        """The call that was begun and has no stored result."""
         self._usage = job.usage
         self._rounds = job.rounds
+        self._models = (session.model,) if session.model else (brain.model, *brain.fallbacks)
+        self._asking = Asking(around.resolve_model, self._models, live.start_over)
+
+    @property
+    def usage(self) -> Usage:
+        """What the turn used so far."""
+        return self._usage
 
     # What the loop sees
 
@@ -103,11 +113,17 @@ class ActiveTurn:
         return self.transcript.open_calls
 
     async def ask(self) -> AsyncGenerator[ModelEvent, None]:
-        """One request, tried again when the provider says that may help."""
+        """One request, with whatever fits of the transcript."""
         await self._check_limits()
+        await self._make_room()
         self.fresh = False
+        async with aclosing(self._asking.stream(self._request())) as events:
+            async for event in events:
+                yield event
+
+    def _request(self) -> ModelRequest:
         spec = self.brain.spec
-        request = ModelRequest(
+        return ModelRequest(
             system=self.brain.system,
             tools=self.brain.schemas,
             messages=self.transcript.sendable(),
@@ -116,29 +132,64 @@ class ActiveTurn:
             max_tokens=spec.max_tokens,
             thinking=spec.thinking,
         )
-        model = await self._around.resolve_model(self.session.model or self.brain.model)
-        for attempt in range(1, MODEL_TRIES + 1):
-            try:
-                async with aclosing(model.stream(request)) as stream:
-                    async for event in stream:
-                        yield event
-                return
-            except ModelError as error:
-                wait = (
-                    error.retry_after if error.retry_after is not None else min(0.5 * 2 ** (attempt - 1), 8)
-                )
-                if not error.can_retry or attempt == MODEL_TRIES or wait > LONGEST_WAIT:
-                    raise
-                log.warning("run %s: %s; trying again in %.1f s", self.job.run_id, error.message, wait)
-                self.live.start_over()
-                await asyncio.sleep(wait)
+
+    async def _make_room(self) -> None:
+        """Between rounds: what no longer fits the model's window gives way to a summary, and stays stored."""
+        window = self._around.window(self._asking.model)
+        size = self.transcript.size + self.brain.overhead
+        if compaction.tokens(size) <= window * compaction.FULL:
+            return
+        messages = self.transcript.sendable()
+        cut = compaction.cut_point(messages, window)
+        if cut < 2:
+            if compaction.tokens(size) > window:
+                raise TurnStopped(f"the message is too long for the model's window of {window} tokens")
+            return
+        through = max(message.seq or 0 for message in messages[:cut])
+        text, usage = await self._summary(messages[:cut], window, through)
+        self._usage += usage
+        meta = {"compaction": {"through": through, "messages": cut}}
+        summary = self._message("system", "system", text, now_iso(), 0, meta=meta)
+
+        def save(tx: StoreTransaction) -> None:
+            self._step(tx, usage=usage)
+            tx.sessions.append(self.session.id, [summary])
+
+        await self._transact(save)
+        self._remember([summary])
+        log.info("compaction: run %s, messages 1 to %d of %s", self.job.run_id, through, self.session.key)
+
+    async def _summary(self, messages: Sequence[Message], window: int, through: int) -> tuple[str, Usage]:
+        """In the model's own words; where it cannot, a plain note."""
+        request = ModelRequest(
+            system=compaction.SYSTEM,
+            tools=(),
+            messages=messages,
+            context=compaction.ASK.format(words=max(50, window // 40)),
+            max_tokens=max(200, window // 10),
+        )
+        reply: Reply | None = None
+        try:
+            asking = Asking(self._around.resolve_model, self._models, lambda: None)
+            async with aclosing(asking.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, Reply):
+                        reply = event
+        except ModelError as error:
+            log.warning("run %s: no summary could be made: %s", self.job.run_id, error.message)
+        text = _reply_text(reply)[: int(window * compaction.RESULT * compaction.CHARACTERS_PER_TOKEN)]
+        if reply is None or not text.strip():
+            return compaction.without_summary(1, through), reply.usage if reply else Usage()
+        return compaction.summary_text(text, 1, through), reply.usage
 
     async def run(self, call: ToolCall) -> ToolResult:
         """A refusal, a wrong argument and a failure are results: the model sees them and the loop goes on."""
         started = time.monotonic()
+        self._under_way = call.id
         text, ok = await self._outcome(call)
-        if len(text) > RESULT_CHARACTERS:
-            text = f"{text[:RESULT_CHARACTERS]}\n[cut: {len(text) - RESULT_CHARACTERS} more characters]"
+        if self._waiting:
+            await self._go_on()  # the tool failed while it waited
+        text = text.encode("utf-8", "replace").decode()  # half a character has no place in any store
         self._count_failures(call, ok, text)
         return ToolResult(call, text, ok, int((time.monotonic() - started) * 1000))
 
@@ -153,6 +204,8 @@ class ActiveTurn:
             run_id=self.job.run_id,
             call_id=call.id,
             workspace=self.brain.workspace,
+            while_waiting=self.while_waiting,
+            read_result=self._read_result,
         )
         try:
             async with asyncio.timeout(TOOL_SECONDS):
@@ -166,6 +219,10 @@ class ActiveTurn:
         except Exception as error:
             log.exception("tool %s failed in run %s", call.name, self.job.run_id)
             return f"error: {type(error).__name__}: {str(error)[:500]}", False
+
+    async def _read_result(self, result_id: str) -> str | None:
+        """Bound to this session: no other session's results can be read."""
+        return await self._around.store.look(lambda tx: tx.sessions.kept_result(self.session.id, result_id))
 
     # Boundaries
 
@@ -224,20 +281,34 @@ class ActiveTurn:
         await self._transact(lambda tx: self._step(tx, open_call=call.id))
 
     async def _commit_result(self, result: ToolResult) -> None:
-        meta = {"duration_ms": result.duration_ms, "ok": result.ok}
-        message = self._result_message(result.call, result.text, now_iso(), 0, meta)
+        """A result that would take too much of the window is stored whole and shown shortened, once and for all."""
+        meta: dict[str, Any] = {"duration_ms": result.duration_ms, "ok": result.ok}
+        text = result.text
+        limit = int(
+            self._around.window(self._asking.model) * compaction.RESULT * compaction.CHARACTERS_PER_TOKEN
+        )
+        long = len(text) > limit
+        if long:
+            meta["full_characters"] = len(text)
+            text = compaction.shortened(text, limit, result.call.id)
+        message = self._result_message(result.call, text, now_iso(), 0, meta)
 
         def save(tx: StoreTransaction) -> None:
             self._step(tx)
             tx.sessions.append(self.session.id, [message])
+            if long:
+                tx.sessions.keep_result(self.session.id, result.call.id, result.text, message.created_at)
 
         await self._transact(save)
+        self._under_way = None
         self._remember([message])
 
     async def _commit_reply(self, reply: Reply) -> None:
         at = now_iso()
-        text = "\n\n".join(part.text for part in reply.parts if isinstance(part, TextPart))
-        message = self._message("assistant", "agent", text, at, 0, parts=reply.parts)
+        text = _reply_text(reply)
+        message = self.transcript.distinct(
+            self._message("assistant", "agent", text, at, 0, parts=reply.parts)
+        )
         messages = [message]
         for call in message.tool_calls[CALLS_PER_REPLY:]:
             refusal = f"error: not run: a reply may hold {CALLS_PER_REPLY} calls at most"
@@ -251,7 +322,7 @@ class ActiveTurn:
                 tx,
                 replies=1,
                 usage=reply.usage,
-                model=self.session.model or self.brain.model,
+                model=self._asking.model,
                 state=TurnState.DONE if final else TurnState.RUNNING,
                 final=message.id if final else None,
                 at=at if final else None,
@@ -285,7 +356,8 @@ class ActiveTurn:
         at = now_iso()
         messages: list[Message] = []
         for call in self.transcript.open_calls:
-            messages.append(self._result_message(call, ABORTED, at, len(messages)))
+            result = STOPPED_UNDER_WAY if call.id == self._under_way else ABORTED
+            messages.append(self._result_message(call, result, at, len(messages)))
         if state is TurnState.ABORTED and self.live.text:
             parts = (TextPart(self.live.text),)
             messages.append(
@@ -317,18 +389,24 @@ class ActiveTurn:
 
     async def while_waiting(self, work: Awaitable[T]) -> T:
         """Hold the session but no slot while somebody else works."""
-        epoch = self._around.epoch
-        await self._around.store.transact(
-            lambda tx: tx.turns.move(self.job.run_id, TurnState.WAITING, epoch=epoch)
-        )
+        await self._move(TurnState.WAITING)
         self._slot.give_back()
-        try:
-            return await work
-        finally:
-            await self._slot.take()
-            await self._around.store.transact(
-                lambda tx: tx.turns.move(self.job.run_id, TurnState.RUNNING, epoch=epoch)
-            )
+        self._waiting = True
+        # Not in a finally: a turn that is stopped here must not queue for a slot first.
+        result = await work
+        await self._go_on()
+        return result
+
+    _waiting = False
+
+    async def _go_on(self) -> None:
+        await self._slot.take()
+        await self._move(TurnState.RUNNING)
+        self._waiting = False
+
+    async def _move(self, state: TurnState) -> None:
+        epoch = self._around.epoch
+        await self._around.store.transact(lambda tx: tx.turns.move(self.job.run_id, state, epoch=epoch))
 
     def followed_by(self, job: TurnJob, live: LiveTurn) -> ActiveTurn:
         """The turn of the message that steered this one: same session, same agent, same slot."""
@@ -411,7 +489,7 @@ class ActiveTurn:
         if limits.tokens_per_day is None and limits.cost_per_day is None:
             return
         today = now_iso()[:10]
-        spent: Usage = await self._around.store.transact(
+        spent: Usage = await self._around.store.look(
             lambda tx: tx.turns.spent_since(self.brain.agent_id, today)
         )
         if limits.cost_per_day is not None and (spent.cost or 0) >= limits.cost_per_day:
@@ -433,6 +511,11 @@ class ActiveTurn:
 
     stop_because: str | None = None
     """Set when the same call keeps failing; the turn ends once its result is stored."""
+
+
+def _reply_text(reply: Reply | None) -> str:
+    """What a person sees of a reply."""
+    return "\n\n".join(part.text for part in reply.parts if isinstance(part, TextPart)) if reply else ""
 
 
 def error_note(job: TurnJob, reason: str, at: str, last_seq: int) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
 from coterie.core.errors import NotFound
 from coterie.core.policy import Decision, tool_decision
 from coterie.core.ports import ToolSchema
-from coterie.core.prompt import SECTIONS, PromptInputs, system_prompt
+from coterie.core.prompt import BASE_FILES, FILES, Budget, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.engine.folder import Folder
@@ -19,7 +20,7 @@ from coterie.engine.registry import Registry
 
 log = logging.getLogger("coterie.brain")
 
-PROMPT_FILES = ("IDENTITY.md", "SOUL.md", *SECTIONS)
+PROMPT_FILES = (*BASE_FILES, *FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,14 @@ class Brain:
     agent_id: str
     label: str
     spec: AgentSpec
+    prompt: Prompt
     system: str
+    """The prompt's text."""
+    overhead: int
+    """About how many bytes system prompt and tools take in a request."""
     model: str
+    fallbacks: tuple[str, ...]
+    """Tried in order when the model's provider fails."""
     tools: Mapping[str, Tool]
     """Every tool there is; `decisions` says which may be called."""
     schemas: tuple[ToolSchema, ...]
@@ -107,28 +114,54 @@ class Brains:
         spec = self._registry.spec(agent)
         workspace = self._registry.workspace(agent)
         files = {name: text for name in PROMPT_FILES if (text := workspace.effective(name)[1])}
-        decisions = {name: tool_decision(tool, spec, subagent=subagent) for name, tool in self.tools.items()}
+        decisions = {name: self._decide(tool, spec, subagent) for name, tool in self.tools.items()}
         # Harmless ones first: some models try whatever stands on top.
         allowed = sorted(
             (d.name for d in decisions.values() if d.allowed), key=lambda n: (not n.startswith("system_"), n)
         )
         folder = Folder(workspace.path / "workspace")
         folder.make()
+        limits = self._registry.sync.config.prompt
+        prompt = assemble(
+            PromptInputs(agent.label, spec.description, spec.system_prompt, files, allowed),
+            Budget(limits.file_characters, limits.whole_characters),
+        )
+        for section in prompt.sections:
+            if section.cut:
+                log.warning(
+                    "the prompt of %s: %d characters of %s did not fit", agent_id, section.cut, section.name
+                )
+        schemas = tuple(self.tools[name].schema for name in allowed)
         return Brain(
             agent_id=agent_id,
             label=agent.label,
             spec=spec,
-            system=system_prompt(PromptInputs(agent.label, spec.description, spec.system_prompt, files)),
+            prompt=prompt,
+            system=prompt.text,
+            overhead=len(prompt.text.encode()) + sum(_schema_size(schema) for schema in schemas),
             model=spec.model.primary if spec.model else self._registry.sync.config.default_model,
+            fallbacks=tuple(spec.model.fallbacks) if spec.model else (),
             tools=self.tools,
-            schemas=tuple(self.tools[name].schema for name in allowed),
+            schemas=schemas,
             decisions=decisions,
             workspace=folder,
         )
 
+    def _decide(self, tool: Tool, spec: AgentSpec, subagent: bool) -> Decision:
+        """Plug-ins that were disabled after the start are still loaded, and refused here."""
+        if {tool.name, tool.plugin} & set(self._registry.sync.config.plugins.disabled):
+            return Decision(tool.name, False, "disabled in plugins.disabled")
+        return tool_decision(tool, spec, subagent=subagent)
+
     def _signature(self, agent_id: str) -> tuple[object, ...]:
         own = self._home / "agents" / agent_id
-        return tuple(_stamp(folder / name) for folder in (own, self._home) for name in PROMPT_FILES)
+        config = self._registry.sync.config
+        files = (_stamp(folder / name) for folder in (own, self._home) for name in PROMPT_FILES)
+        return (config.default_model, config.prompt, *config.plugins.disabled, *files)
+
+
+def _schema_size(schema: ToolSchema) -> int:
+    return len(schema.name) + len(schema.description) + len(json.dumps(dict(schema.parameters))) + 80
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

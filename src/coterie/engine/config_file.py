@@ -7,6 +7,7 @@ import os
 import stat
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,9 +53,8 @@ class ConfigFile:
         with suppress(FileNotFoundError):
             watched = self.path.open("rb")
         try:
-            if self.read() != old:
+            if not self._put(new, lambda: self.read() == old):
                 return False
-            self.write(new)
             if watched is not None and (late := _decode(watched.read())) != old:
                 # An editor wrote into the file that we just replaced.
                 self.write(late)
@@ -66,15 +66,22 @@ class ConfigFile:
 
     def write(self, text: str) -> None:
         """Keeps the permissions, and the target where the file is a link."""
+        self._put(text, lambda: True)
+
+    def _put(self, text: str, still_wanted: Callable[[], bool]) -> bool:
+        """Everything slow comes before the question, so that little can happen between it and the rename."""
         path = self.path.resolve()
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
         temporary = path.with_name(f".coterie-tmp-{uuid.uuid4().hex}")
         try:
+            mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
             with temporary.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
+            if not still_wanted():
+                temporary.unlink()
+                return False
             temporary.rename(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
@@ -84,6 +91,7 @@ class ConfigFile:
             os.fsync(folder)
         finally:
             os.close(folder)
+        return True
 
 
 def text_sha(text: str) -> str:

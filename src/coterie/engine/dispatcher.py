@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from coterie.core.agent import AgentState
@@ -96,7 +96,7 @@ class Dispatcher:
             found = (tx.sessions.find(session_id) for session_id in tx.turns.sessions_with_work())
             return [session for session in found if session is not None]
 
-        sessions = await self._store.transact(look)
+        sessions = await self._store.look(look)
         for session in sessions:
             worker = self._worker(session)
             worker.recover = True
@@ -110,9 +110,11 @@ class Dispatcher:
         worker = self._workers.get(session_id)
         if worker is None or worker.turn is None or worker.inner is None or worker.turn.job.run_id != run_id:
             return False
-        worker.aborting = asyncio.Event()
-        worker.inner.cancel()
-        await worker.aborting.wait()
+        done = worker.aborting
+        if done is None:
+            done = worker.aborting = asyncio.Event()
+            worker.inner.cancel()
+        await done.wait()
         return True
 
     async def halt(self, session_id: str) -> None:
@@ -208,10 +210,11 @@ class Dispatcher:
         """What comes first: a turn that was cut short, then new messages, then interrupted tasks."""
         session_id = worker.session.id
         if worker.recover:
+            # Counted first: what waits may steer the turn that is taken up again.
+            worker.pending = max(worker.pending, sum(1 for e in tx.turns.waiting(session_id) if e.run_id))
             job = next((j for j in tx.turns.unfinished(session_id) if j.state in ACTIVE), None)
             if job is not None:
                 return self._claim_cut_short(tx, worker, agent_id, job, prepare)
-            worker.pending = max(worker.pending, sum(1 for e in tx.turns.waiting(session_id) if e.run_id))
         found = tx.turns.next_work(session_id)
         if found is not None:
             worker.session, entries = found
@@ -288,8 +291,9 @@ class Dispatcher:
             return self._give_up(tx, job, reason)
         tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
         turn = prepare(job)
-        turn.live.attempt = job.attempts + 1
-        log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, job.attempts + 1)
+        turn.live.attempt = max(turn.live.attempt, job.attempts)
+        turn.live.start_over()
+        log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, turn.live.attempt)
         return _Begun(turn, recovered=True)
 
     def _wants_other_agent(self, tx: StoreTransaction, worker: Worker, job: TurnJob) -> _Begun:
@@ -315,7 +319,7 @@ class Dispatcher:
         try:
             await worker.inner
         except asyncio.CancelledError:
-            if worker.aborting is None:
+            if worker.aborting is None or self._is_halted(worker):
                 raise
             await self._aborted(worker, turn)
             return None
@@ -343,8 +347,14 @@ class Dispatcher:
             return self._successor(turn, turn.successor)
         final = turn.final
         assert final is not None
-        self._live.close(turn.job.run_id, "final", text=final.text, message_id=final.id)
+        self._live.close(
+            turn.job.run_id, "final", text=final.text, message_id=final.id, usage=asdict(turn.usage)
+        )
         return None
+
+    def _is_halted(self, worker: Worker) -> bool:
+        """The whole session is to stop, not only its turn."""
+        return worker.task is not None and worker.task.cancelling() > 0
 
     async def _drive(self, worker: Worker, turn: ActiveTurn) -> None:
         turn.live.emit("started")

@@ -46,7 +46,8 @@ class Folder:
         self.path = path
 
     def read_text(self, name: str, limit: int = MAX_FILE) -> str:
-        return self.read_bytes(name, limit).decode("utf-8", "replace")
+        """Raises UnicodeDecodeError where it is no text: reading it as if it were would damage it when written back."""
+        return self.read_bytes(name, limit).decode("utf-8")
 
     def read_bytes(self, name: str, limit: int = MAX_FILE) -> bytes:
         parts = check_path(name)

@@ -8,19 +8,20 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from coterie.core.clock import now_iso
+from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
-from coterie.core.events import ChatEvent, ChatState
+from coterie.core.events import ChatEvent
 from coterie.core.message import Message, Origin
 from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
-from coterie.core.turn import TurnJob, TurnState
+from coterie.core.turn import ENDED, TurnJob, TurnState
 from coterie.engine.access import Access
 from coterie.engine.active_turn import ContextProvider, Surroundings
 from coterie.engine.brain import Brain, Brains
@@ -136,7 +137,9 @@ class Engine:
         self.brains = gateway.brains
         self.live = Live(gateway.events)
         self.transcripts = Transcripts(self._store)
-        around = Surroundings(self._store, epoch, resolve_model, (_time_line, *context))
+        around = Surroundings(
+            self._store, epoch, resolve_model, partial(_window, gateway.registry), (_time_line, *context)
+        )
         slots = Slots(gateway.registry.sync.config.turns.concurrency)
         self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots)
         self.sessions = Sessions(
@@ -197,27 +200,37 @@ class Engine:
 
     async def attach(self, session: Session, body_hash: str) -> TurnJob | None:
         """The turn that an equal request began a moment ago, for a client that sends it again."""
-        job = await self._store.transact(lambda tx: tx.turns.newest_with_body(session.id, body_hash))
+        job = await self._store.look(lambda tx: tx.turns.newest_with_body(session.id, body_hash))
         return job if job is not None and _age(job) < RETRY_SECONDS else None
 
     async def attach_anywhere(self, body_hash: str) -> TurnJob | None:
         """As `attach`, for requests that name no session."""
-        job = await self._store.transact(lambda tx: tx.turns.newest_with_body(None, body_hash))
+        job = await self._store.look(lambda tx: tx.turns.newest_with_body(None, body_hash))
         return job if job is not None and _age(job) < RETRY_SECONDS else None
 
     async def follow(self, run_id: str) -> AsyncIterator[ChatEvent]:
         """A turn's events to the last one, from wherever it stands now."""
         live = self.live.get(run_id)
+        if live is None:
+            outcome = await self.outcome(run_id)
+            if outcome.state not in ENDED:
+                # It waits for its place since a former process accepted it.
+                live = self.live.open(run_id, (await self.sessions.get(outcome.job.session_id)).key)
         if live is not None:
             async for event in live.follow():
                 yield event
             return
-        outcome = await self.outcome(run_id)
-        state: ChatState = {TurnState.DONE: "final", TurnState.ERROR: "error"}.get(outcome.state, "aborted")  # type: ignore[assignment]
-        fields = {"text": outcome.text, "message_id": outcome.message_id}
-        if outcome.error:
-            fields = {"message": outcome.error}
-        yield ChatEvent(run_id, outcome.job.session_id, 0, state, 1, fields)
+        if outcome.state is TurnState.DONE:
+            fields = {
+                "text": outcome.text,
+                "message_id": outcome.message_id,
+                "usage": asdict(outcome.job.usage),
+            }
+            yield ChatEvent(run_id, outcome.job.session_id, 0, "final", 1, fields)
+        elif outcome.state is TurnState.ERROR:
+            yield ChatEvent(run_id, outcome.job.session_id, 0, "error", 1, {"message": outcome.error})
+        else:
+            yield ChatEvent(run_id, outcome.job.session_id, 0, "aborted", 1, {})
 
     async def outcome(self, run_id: str) -> Outcome:
         def look(tx: StoreTransaction) -> tuple[TurnJob | None, Message | None]:
@@ -225,7 +238,7 @@ class Engine:
             final = tx.sessions.message(job.final_message_id) if job and job.final_message_id else None
             return job, final
 
-        job, final = await self._store.transact(look)
+        job, final = await self._store.look(look)
         if job is None:
             raise NotFound(f"there is no run {run_id[:100]!r}")
         return Outcome(run_id, job.state, final.text if final else "", job.final_message_id, job.error, job)
@@ -282,11 +295,17 @@ class Engine:
             session = self.sessions.find(tx, ref)
             return session, tx.turns.unfinished(session.id), tx.turns.waiting(session.id)
 
-        return await self._store.transact(look)
+        return await self._store.look(look)
 
 
 def _age(job: TurnJob) -> float:
     return (datetime.fromisoformat(now_iso()) - datetime.fromisoformat(job.created_at)).total_seconds()
+
+
+def _window(registry: Registry, model: str) -> int:
+    """Tokens that a model takes, as its provider's configuration says."""
+    provider = registry.sync.config.models.providers.get(model.partition("/")[0])
+    return (provider.context_window if provider else None) or DEFAULT_WINDOW
 
 
 def _time_line(session: Session, brain: Brain) -> Mapping[str, str]:

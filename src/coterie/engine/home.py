@@ -108,7 +108,10 @@ class Home:
 
 @contextmanager
 def _locked(path: Path, *, wait: float, busy: str) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be used: {error.strerror}") from error
     try:
         give_up = time.monotonic() + wait
         pause = 0.002

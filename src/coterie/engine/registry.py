@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_snake
 
 from coterie.core.agent import (
     DEFAULT_ALIAS,
@@ -183,24 +184,19 @@ class Registry:
         agent_id = agent.id
         _check_label_argument(label)
         self._check_new_files(agent_id, identity, soul)
-        patch = _written(spec or {})
 
         def edit(household: Household) -> None:
             now = household.rows.get(agent_id)
-            if now is None or now.state is not AgentState.ACTIVE:
-                raise NotFound(f"there is no active agent {agent_id!r}")
-            merged = dict(now.spec)
-            for key, value in patch.items():
-                if value is None and merged.get("extends", patch.get("extends")) is None:
-                    merged.pop(key, None)
-                else:
-                    merged[key] = value
-            after = replace(now, label=label or now.label, spec=merged)
+            if now is None:
+                raise NotFound(f"there is no agent {agent_id!r}")
+            _require_active(now)
+            after = replace(now, label=label or now.label, spec=_changed(now.spec, spec or {}))
             if after != now:
                 household.put("updated", replace(after, updated_at=now_iso()))
 
         with self.sync.locked():
-            if label is not None or patch:
+            _require_active(self.get(agent_id))
+            if label is not None or spec:
                 self.sync.edit(edit)
             workspace = self.workspace(self.get(agent_id))
             if identity:
@@ -349,6 +345,35 @@ def _written(spec: Mapping[str, Any]) -> dict[str, Any]:
             else first["msg"].removeprefix("Value error, ")
         )
         raise InvalidRequest(f"spec.{where}: {message}", details={"field": f"spec.{where}"}) from None
+
+
+def _changed(spec: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with some keys changed. Null takes a key back, or lifts what a template says."""
+    patch = {_canonical(key): value for key, value in patch.items()}
+    for key in ("memory", "limits", "subagents"):
+        if isinstance(patch.get(key), Mapping):
+            section = {**spec.get(key, {}), **{to_snake(k): v for k, v in patch[key].items()}}
+            patch[key] = {k: v for k, v in section.items() if v is not None}
+    extends = patch.get("extends", spec.get("extends"))
+    fields = AgentSpec.model_fields
+    gone = {
+        key
+        for key, value in patch.items()
+        if value is None and key in fields and (extends is None or fields[key].default is not None)
+    }
+    kept = {key: value for key, value in {**spec, **patch}.items() if key not in gone}
+    return _written(kept)
+
+
+def _canonical(key: str) -> str:
+    if key == "skills":
+        return "skill_allowlist"
+    return to_snake(key) if to_snake(key) in AgentSpec.model_fields else key
+
+
+def _require_active(agent: Agent) -> None:
+    if agent.state is not AgentState.ACTIVE:
+        raise NotFound(f"there is no active agent {agent.id!r}")
 
 
 def _check_label_argument(label: str | None) -> None:

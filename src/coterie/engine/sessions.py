@@ -58,7 +58,7 @@ class Sessions:
     # Finding
 
     async def get(self, ref: str) -> Session:
-        return await self._store.transact(lambda tx: self.find(tx, ref))
+        return await self._store.look(lambda tx: self.find(tx, ref))
 
     def find(self, tx: StoreTransaction, ref: str) -> Session:
         found = tx.sessions.find(self._canonical(ref))
@@ -94,7 +94,7 @@ class Sessions:
         if agent_id is not None:
             agent = self._registry.get(agent_id)
             agents = [agent.id, None] if agent.is_default else [agent.id]
-        return await self._store.transact(
+        return await self._store.look(
             lambda tx: tx.sessions.select(agents=agents, kinds=kinds, limit=limit, before=before)
         )
 
@@ -110,9 +110,9 @@ class Sessions:
             page = tx.sessions.page(session.id, limit=limit, before=before, after=after)
             return session, page, tx.turns.waiting(session.id), tx.turns.unfinished(session.id)
 
-        session, page, waiting, jobs = await self._store.transact(look)
+        session, page, waiting, jobs = await self._store.look(look)
         messages = list(page)
-        if before is None:
+        if before is None and not (after is not None and len(page) == limit):
             messages += [_waiting_message(entry) for entry in waiting]
         more = len(page) == limit and (page[0].seq or 0) > 1
         active = next((job for job in jobs if job.state in ACTIVE), None)
@@ -141,7 +141,7 @@ class Sessions:
                     found.append((session, message))
             return found
 
-        return await self._store.transact(look)
+        return await self._store.look(look)
 
     # Making
 
@@ -282,7 +282,7 @@ class Sessions:
             session = self.find(tx, ref)
             former = self._brains.agent_of(session)
             target = self._active(agent_id)
-            if former == target and session.agent_id is not None:
+            if session.agent_id == target:
                 return session, None
             after = replace(session, agent_id=target, updated_at=now_iso())
             tx.sessions.save(after)
@@ -310,7 +310,6 @@ class Sessions:
 
         session, marker = await self._store.transact(change)
         if marker is not None:
-            self._transcripts.get(session.id)
             self._transcripts.drop(session.id)
         worker = self._dispatcher.worker(session.id)
         if worker is not None:
@@ -356,7 +355,7 @@ class Sessions:
             session = self.find(tx, ref)
             return session, tx.sessions.transcript(session.id)
 
-        session, messages = await self._store.transact(look)
+        session, messages = await self._store.look(look)
         if form == "jsonl":
             return "".join(json.dumps(message_payload(m), ensure_ascii=False) + "\n" for m in messages)
         return _markdown(session, messages)

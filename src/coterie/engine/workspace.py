@@ -203,6 +203,6 @@ class Workspace:
 
 def _read(folder: Folder, name: str) -> str | None:
     try:
-        return folder.read_text(name)
+        return folder.read_bytes(name).decode("utf-8", "replace")
     except CoterieError:
         return None

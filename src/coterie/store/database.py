@@ -87,6 +87,16 @@ class Database:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
 
+    async def look(self, work: Callable[[Transaction], T]) -> T:
+        """As `read`, from the event loop, for what is quickly read."""
+        if self.file is None:
+            return await asyncio.to_thread(self._read_once, work)
+        return self._read_once(work)
+
+    def _read_once(self, work: Callable[[Transaction], T]) -> T:
+        with self.read() as tx:
+            return work(tx)
+
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self.write() as tx:
             return work(tx)

@@ -16,6 +16,7 @@ from coterie.core.token import Token
 from coterie.store import schema
 from coterie.store.session_rows import SessionRows
 from coterie.store.turn_rows import TurnRows
+from coterie.store.usage_rows import UsageRows
 
 
 class Transaction:
@@ -29,6 +30,7 @@ class Transaction:
         self.answers = AnswerRows(connection)
         self.sessions = SessionRows(connection)
         self.turns = TurnRows(connection)
+        self.usage = UsageRows(connection)
 
 
 class AgentRows:

@@ -18,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -193,4 +193,13 @@ outbox = Table(
     Column("created_at", Text, nullable=False),
     Column("sent_at", Text),
     Index("outbox_by_state", "state", "position"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("call_id", Text, primary_key=True),
+    Column("content", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
 )

@@ -14,6 +14,7 @@ from coterie.store import schema
 
 _s = schema.sessions
 _m = schema.messages
+_r = schema.results
 
 _BY_KEY = select(_s).where(_s.c.key == bindparam("ref"))
 _BY_ID = select(_s).where(_s.c.id == bindparam("ref"))
@@ -121,7 +122,17 @@ class SessionRows:
         if rows:
             self._connection.execute(_INSERT_MESSAGE, rows if len(rows) > 1 else rows[0])
 
+    def keep_result(self, session_id: str, call_id: str, content: str, at: str) -> None:
+        self._connection.execute(
+            insert(_r).values(session_id=session_id, call_id=call_id, content=content, created_at=at)
+        )
+
+    def kept_result(self, session_id: str, call_id: str) -> str | None:
+        query = select(_r.c.content).where(_r.c.session_id == session_id, _r.c.call_id == call_id)
+        return self._connection.execute(query).scalar()
+
     def clear(self, session_id: str) -> None:
+        self._connection.execute(delete(_r).where(_r.c.session_id == session_id))
         self._connection.execute(delete(_m).where(_m.c.session_id == session_id))
 
     def search(

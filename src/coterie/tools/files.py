@@ -79,7 +79,7 @@ def files_list(context: ToolContext, path: str = "") -> str:
     Args:
         path: relative path of a folder
     """
-    entries = sorted(context.workspace.entries(path))
+    entries = sorted(context.workspace.entries("" if path in (".", "./") else path))
     lines = [
         f"{name}/" if size is None else f"{name} ({size:,} bytes)" for name, size in entries[:MAX_ENTRIES]
     ]

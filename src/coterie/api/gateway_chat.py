@@ -1,0 +1,139 @@
+"""/api/gateway/chat: a message from some other program's conversation, answered whole or as events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import Response, StreamingResponse
+from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from coterie.api.openai import failure, sse, with_pings
+from coterie.api.payloads import Answer
+from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.events import LAST
+from coterie.core.session import dm_key, group_key
+from coterie.core.wire import Wire
+from coterie.engine.access import Caller
+from coterie.engine.gateway import Engine, Gateway, Receipt
+
+Short = Annotated[str, Field(max_length=500)]
+
+
+class GatewayMessage(Wire):
+    role: Literal["user", "assistant", "system"]
+    content: str
+
+
+class GatewayChat(Wire):
+    """Where the message comes from: a session, or a peer on a channel."""
+
+    session_key: Annotated[str, Field(max_length=1000)] | None = None
+    channel: Short | None = None
+    peer_id: Short | None = None
+    chat_id: Short | None = None
+    display_name: Short | None = None
+    is_group: bool = False
+    text: str | None = None
+    messages: list[GatewayMessage] | None = Field(None, description="Only the last one, the user's, is new.")
+    agent_id: Short | None = None
+    stream: bool = False
+
+    @model_validator(mode="after")
+    def _something_is_said(self) -> GatewayChat:
+        if (self.text is None) == (self.messages is None):
+            raise ValueError("give text or messages")
+        if self.messages is not None and (not self.messages or self.messages[-1].role != "user"):
+            raise ValueError("the last of messages must be the user's")
+        if self.session_key is None and (not self.channel or not (self.peer_id or self.chat_id)):
+            raise ValueError("give sessionKey, or channel and peerId")
+        return self
+
+    @property
+    def said(self) -> str:
+        if self.text is not None:
+            return self.text
+        assert self.messages is not None
+        return self.messages[-1].content
+
+
+class GatewayReply(Answer):
+    text: str
+    session_id: str
+    session_key: str
+    agent_id: str
+    run_id: str
+
+
+def router(gateway: Gateway, needs: Any) -> APIRouter:
+    routes = APIRouter(tags=["sessions"])
+    streamed: dict[int | str, dict[str, Any]] = {
+        200: {
+            "model": GatewayReply,
+            "content": {"text/event-stream": {}},
+            "description": "The reply, or its events.",
+        }
+    }
+
+    @routes.post("/api/gateway/chat", responses=streamed, response_model=GatewayReply)
+    async def gateway_chat(body: GatewayChat, caller: Caller = needs("write")) -> Response | GatewayReply:
+        """One message in, its answer out. With `stream`, as server-sent events."""
+        engine = gateway.engine
+        receipt = await engine.submit(_session(gateway, body), body.said, meta=_sender(body))
+        if body.stream:
+            return StreamingResponse(_events(engine, receipt), media_type="text/event-stream")
+        last = None
+        async for event in engine.follow(receipt.run_id):
+            last = event
+        if last is None or last.state != "final":
+            return failure(last)
+        return _reply(engine, receipt, last.fields["text"])
+
+    return routes
+
+
+def _session(gateway: Gateway, body: GatewayChat) -> str:
+    """Until bindings decide, everything goes to the agent named, else to the default one."""
+    agent_id = gateway.engine.brains.named(body.agent_id or "default")
+    if agent_id is None:
+        raise NotFound(f"there is no active agent {body.agent_id!r}")
+    if body.session_key is not None:
+        if body.agent_id is not None and not body.session_key.startswith(f"agent:{agent_id}:"):
+            raise InvalidRequest("sessionKey and agentId name different agents", details={"field": "agentId"})
+        return body.session_key
+    assert body.channel is not None
+    if body.is_group:
+        return group_key(agent_id, body.channel, body.chat_id or body.peer_id or "")
+    return dm_key(agent_id, body.peer_id or body.chat_id or "", body.channel)
+
+
+def _sender(body: GatewayChat) -> dict[str, Any] | None:
+    sender = {"channel": body.channel, "peer_id": body.peer_id, "display_name": body.display_name}
+    known = {key: value for key, value in sender.items() if value is not None}
+    return {"sender": known} if known else None
+
+
+def _reply(engine: Engine, receipt: Receipt, text: str) -> GatewayReply:
+    session = receipt.session
+    return GatewayReply(
+        text=text,
+        session_id=session.id,
+        session_key=session.key,
+        agent_id=engine.sessions.agent_id(session),
+        run_id=receipt.run_id,
+    )
+
+
+async def _events(engine: Engine, receipt: Receipt) -> AsyncIterator[bytes]:
+    """Each chat event under its state; the last one holds the reply."""
+    async for event in with_pings(engine.follow(receipt.run_id)):
+        if event is None:
+            yield b": ping\n\n"
+            continue
+        payload = {to_camel(key): value for key, value in event.payload().items()}
+        if event.state in LAST:
+            text = event.fields.get("text", "")
+            payload |= _reply(engine, receipt, text).model_dump(by_alias=True)
+        yield f"event: {event.state}\n".encode() + sse(payload)

@@ -1,0 +1,228 @@
+"""/v1/responses: the newer OpenAI protocol over the same turns."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coterie.api.method import invalid
+from coterie.api.openai import (
+    PREFIX,
+    ChatMessage,
+    Sent,
+    failure,
+    named_agent,
+    reason,
+    sse,
+    text_of,
+    with_pings,
+)
+from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.session import api_key
+from coterie.engine.access import Caller
+from coterie.engine.gateway import Engine, Gateway
+
+RESPONSE = "resp_"
+
+
+class InputItem(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: str | list[dict[str, Any]] | None = None
+
+
+class ResponsesRequest(BaseModel):
+    """What of the OpenAI request counts here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Annotated[str, Field(max_length=200)]
+    input: str | list[InputItem]
+    instructions: str | None = None
+    stream: bool | None = False
+    user: Annotated[str, Field(max_length=500)] | None = None
+    previous_response_id: Annotated[str, Field(max_length=200)] | None = None
+
+
+def router(gateway: Gateway, needs: Any) -> APIRouter:
+    routes = APIRouter(tags=["openai"])
+    body = {
+        "content": {"application/json": {"schema": ResponsesRequest.model_json_schema()}},
+        "required": True,
+    }
+    answer = {
+        "200": {
+            "description": "The response, whole or as server-sent events.",
+            "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+        }
+    }
+
+    @routes.post(
+        "/v1/responses", openapi_extra={"requestBody": body, "responses": answer}, response_class=JSONResponse
+    )
+    async def create_response(request: Request, caller: Caller = needs("write")) -> Response:
+        """One turn. `previous_response_id` goes on in the session of that response."""
+        return await _respond(gateway, request)
+
+    return routes
+
+
+async def _respond(gateway: Gateway, request: Request) -> Response:
+    raw = await request.body()
+    try:
+        asked = ResponsesRequest.model_validate_json(raw)
+    except ValidationError as error:
+        raise invalid(error) from None
+    agent_id = named_agent(gateway, asked.model)
+    run_id = await _begin(gateway.engine, request, asked, agent_id, hashlib.sha256(raw).hexdigest())
+    model = f"{PREFIX}{agent_id}"
+    if asked.stream:
+        return StreamingResponse(_events(gateway.engine, run_id, model), media_type="text/event-stream")
+    last = None
+    async for event in gateway.engine.follow(run_id):
+        last = event
+    if last is None or last.state != "final":
+        return failure(last)
+    return JSONResponse(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
+
+
+async def _begin(
+    engine: Engine, request: Request, asked: ResponsesRequest, agent_id: str, body_hash: str
+) -> str:
+    earlier, text = _conversation(asked)
+    named = request.headers.get("x-coterie-session")
+    again = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+    if again and (job := await engine.attach_anywhere(body_hash)) is not None:
+        return job.run_id
+    if named is None and asked.previous_response_id is not None:
+        outcome = await engine.outcome(asked.previous_response_id.removeprefix(RESPONSE))
+        named = outcome.job.session_id
+    if named is None and asked.user is not None:
+        named = api_key(agent_id, asked.user)
+    if named is None:
+        named = (await engine.sessions.one_off(agent_id, earlier)).id
+    elif (found := await _agent_of(engine, named)) is not None and found != agent_id:
+        raise InvalidRequest(
+            f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
+        )
+    receipt = await engine.submit(
+        named, text, key=request.headers.get("idempotency-key"), body_hash=body_hash
+    )
+    return receipt.run_id
+
+
+async def _agent_of(engine: Engine, ref: str) -> str | None:
+    try:
+        return engine.sessions.agent_id(await engine.sessions.get(ref))
+    except NotFound:
+        return None
+
+
+def _conversation(asked: ResponsesRequest) -> tuple[list[tuple[str, str]], str]:
+    """What came before, and what is said now."""
+    earlier: list[tuple[str, str]] = [("system", asked.instructions)] if asked.instructions else []
+    if isinstance(asked.input, str):
+        return earlier, asked.input
+    messages = [
+        ChatMessage(role=item.role, content=item.content)
+        for item in asked.input
+        if item.role is not None and item.type in (None, "message")
+    ]
+    if not messages or messages[-1].role != "user":
+        raise InvalidRequest("the last item must be the user's message", details={"field": "input"})
+    roles = {"developer": "system"}
+    earlier += [(roles.get(m.role, m.role), text_of(m)) for m in messages[:-1]]
+    return [(role, text) for role, text in earlier if text.strip()], text_of(messages[-1])
+
+
+async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[bytes]:
+    """The response as OpenAI streams it."""
+    number = 0
+
+    def event(kind: str, **fields: Any) -> bytes:
+        nonlocal number
+        number += 1
+        return f"event: {kind}\n".encode() + sse({"type": kind, "sequence_number": number - 1, **fields})
+
+    item_id = f"msg_{run_id}"
+    item = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    place = {"item_id": item_id, "output_index": 0, "content_index": 0}
+    started = _response(run_id, model, "in_progress", None, None)
+    yield event("response.created", response=started)
+    yield event("response.in_progress", response=started)
+    yield event("response.output_item.added", output_index=0, item=item)
+    yield event("response.content_part.added", **place, part=_text_part(""))
+    sent = Sent()
+    async for one in with_pings(engine.follow(run_id)):
+        if one is None:
+            yield b": ping\n\n"
+        elif one.state == "delta":
+            if fresh := sent.fresh(one.attempt, one.fields["text"]):
+                yield event("response.output_text.delta", **place, delta=fresh)
+        elif one.state == "tool_start":
+            sent.reply_ended()
+        elif one.state == "final":
+            text = one.fields["text"]
+            if rest := sent.rest(text):
+                yield event("response.output_text.delta", **place, delta=rest)
+            done = _response(run_id, model, "completed", text, one.fields["usage"])
+            yield event("response.output_text.done", **place, text=text)
+            yield event("response.content_part.done", **place, part=_text_part(text))
+            yield event("response.output_item.done", output_index=0, item=done["output"][0])
+            yield event("response.completed", response=done)
+        elif one.state in ("error", "aborted"):
+            failed = _response(run_id, model, "failed", None, None)
+            failed["error"] = {"code": "server_error", "message": reason(one)}
+            yield event("response.failed", response=failed)
+
+
+def _response(run_id: str, model: str, status: str, text: str | None, usage: Any) -> dict[str, Any]:
+    output = []
+    if text is not None:
+        output = [
+            {
+                "id": f"msg_{run_id}",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [_text_part(text)],
+            }
+        ]
+    return {
+        "id": f"{RESPONSE}{run_id}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": status,
+        "model": model,
+        "output": output,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": False,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": None
+        if usage is None
+        else {
+            "input_tokens": usage["input_tokens"],
+            "input_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+            "output_tokens": usage["output_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+        },
+    }
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": []}
