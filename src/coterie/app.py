@@ -143,8 +143,8 @@ def _tools(gateway: Gateway) -> Mapping[str, Tool]:
 
 
 @contextlib.asynccontextmanager
-async def running_engine(gateway: Gateway) -> AsyncIterator[None]:
-    """Tools, models and turns, until the block ends."""
+async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator[None]:
+    """Tools, models and turns, until the block ends. Without `run`, messages are only put in line."""
     from coterie.models.catalog import ModelCatalog, ProviderSettings
 
     catalog: ModelCatalog | None = None
@@ -173,12 +173,13 @@ async def running_engine(gateway: Gateway) -> AsyncIterator[None]:
         with contextlib.suppress(CoterieError):
             await resolve(gateway.registry.sync.config.default_model)
 
-    await gateway.start(resolve)
-    warming = asyncio.create_task(warm_up())
+    await gateway.start(resolve, run=run)
+    warming = asyncio.create_task(warm_up()) if run else None
     try:
         yield
     finally:
-        warming.cancel()
+        if warming is not None:
+            warming.cancel()
         await gateway.stop()
         if catalog is not None:
             await catalog.aclose()

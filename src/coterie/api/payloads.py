@@ -560,3 +560,53 @@ class ToolDecision(Answer):
 class EffectiveTools(Answer):
     agent_id: str
     tools: list[ToolDecision]
+
+
+# Prompts, models, usage
+
+
+class PromptPreview(Params):
+    agent_id: AgentId | None = None
+    session: SessionName | None = None
+
+
+class PromptSection(Answer):
+    name: str
+    bytes: int
+    cut: int = Field(description="Characters that did not fit.")
+
+
+class PromptView(Answer):
+    agent_id: str
+    model: str
+    sections: list[PromptSection]
+    system: str
+    tools: list[dict[str, Any]]
+    context: str
+    messages: list[dict[str, Any]] = Field(description="As the provider gets them, where that can be shown.")
+    total_bytes: int = Field(description="Of tools, system prompt, messages and context together.")
+
+
+class UsageParams(Params):
+    by: list[Literal["agent", "session", "model", "day"]] = ["day", "agent", "model"]
+    since: ShortText | None = None
+    until: ShortText | None = None
+    agent_id: AgentId | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+
+class UsageEntry(Answer):
+    agent: str | None = None
+    session: str | None = None
+    model: str | None = None
+    day: str | None = None
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost: float | None
+
+
+class UsageSummary(Answer):
+    rows: list[UsageEntry]
+    total: UsageEntry

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, serve, token
+from coterie.cli import agent, doctor, prompt, serve, token, usage
 from coterie.cli.options import HomeOption
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.add_typer(agent.app, name="agent")
 app.add_typer(token.app, name="token")
+app.add_typer(prompt.app, name="prompt")
+app.command("usage")(usage.usage)
 app.command("doctor")(doctor.doctor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -45,10 +46,21 @@ class _Local:
         self._caller = Caller(OWNER, "admin")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        from coterie.api.methods import call, dump
+        from coterie.api.methods import dump, find, parse, run
 
         given = {key: value for key, value in params.items() if value is not None}
-        return dump(call(self._gateway, self._caller, method, given))
+        found = find(self._caller, method)
+        if found.on_loop:
+            return asyncio.run(self._on_loop(method, given))
+        return dump(run(self._gateway, self._caller, found, parse(found.params, given)))
+
+    async def _on_loop(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Sessions and prompts need the engine's parts, but no turn is run by a command that only looks."""
+        from coterie.api.methods import dump, perform
+        from coterie.app import running_engine
+
+        async with running_engine(self._gateway, run=False):
+            return dump(await perform(self._gateway, self._caller, method, given))
 
 
 @contextmanager
@@ -57,15 +69,14 @@ def _remote(home: Home, running: dict[str, Any]) -> Iterator[_Remote | None]:
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import connect
 
-    address = running["url"].replace("http", "ws", 1) + "/ws"
     try:
-        socket = connect(address, max_size=None, open_timeout=10, compression=None, proxy=None)
+        socket = connect(socket_address(running), max_size=None, open_timeout=10, compression=None, proxy=None)
     except (OSError, WebSocketException):
         yield None
         return
     with socket:
         remote = _Remote(socket)
-        remote.introduce(_token(home))
+        remote.introduce(owner_token(home))
         yield remote
 
 
@@ -100,7 +111,13 @@ class _Remote:
         return payload
 
 
-def _token(home: Home) -> str:
+def socket_address(running: dict[str, Any]) -> str:
+    """Where the gateway that `run/gateway.json` names takes RPC."""
+    return str(running["url"]).replace("http", "ws", 1) + "/ws"
+
+
+def owner_token(home: Home) -> str:
+    """What a command on this machine shows the gateway."""
     token = os.environ.get("COTERIE_TOKEN", "").strip()
     if not token:
         try:

@@ -34,7 +34,15 @@ class ToolCall:
     arguments: str
 
 
-Part = TextPart | ThinkingPart | ToolCall
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """A picture that a person sent."""
+
+    media_type: str
+    data: bytes = field(repr=False)
+
+
+Part = TextPart | ThinkingPart | ToolCall | ImagePart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +55,7 @@ class Message:
     text: str
     """What a person sees. For role tool: the result as the model sees it."""
     parts: tuple[Part, ...] = ()
-    """Only on assistant messages: text, thinking and calls in the model's order."""
+    """On assistant messages: text, thinking and calls in the model's order. On user messages: images."""
     call_id: str | None = None
     """Only on tool messages: the call that this is the result of."""
     tool_name: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from coterie.core.agent import Agent, AgentState
 from coterie.core.errors import CoterieError
@@ -331,3 +331,11 @@ class Model(Protocol):
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""
+
+
+@runtime_checkable
+class Previews(Protocol):
+    """A model that can show what it would send."""
+
+    def body(self, request: ModelRequest) -> Mapping[str, Any]:
+        """Tools and messages in the provider's form."""

@@ -122,16 +122,8 @@ class ActiveTurn:
                 yield event
 
     def _request(self) -> ModelRequest:
-        spec = self.brain.spec
-        return ModelRequest(
-            system=self.brain.system,
-            tools=self.brain.schemas,
-            messages=self.transcript.sendable(),
-            context=self._context(),
-            temperature=spec.temperature,
-            max_tokens=spec.max_tokens,
-            thinking=spec.thinking,
-        )
+        context = context_text(self._around, self.session, self.brain)
+        return model_request(self.brain, self.transcript.sendable(), context)
 
     async def _make_room(self) -> None:
         """Between rounds: what no longer fits the model's window gives way to a summary, and stays stored."""
@@ -468,12 +460,6 @@ class ActiveTurn:
         for message in messages:
             self.transcript.append(message)
 
-    def _context(self) -> str:
-        lines: dict[str, str] = {}
-        for provider in self._around.context:
-            lines.update(provider(self.session, self.brain))
-        return context_message(lines)
-
     async def _check_limits(self) -> None:
         if self.stop_because is not None:
             raise TurnStopped(self.stop_because)
@@ -511,6 +497,28 @@ class ActiveTurn:
 
     stop_because: str | None = None
     """Set when the same call keeps failing; the turn ends once its result is stored."""
+
+
+def model_request(brain: Brain, messages: Sequence[Message], context: str) -> ModelRequest:
+    """Tools, the stable system prompt, the transcript, and one trailing context message."""
+    spec = brain.spec
+    return ModelRequest(
+        system=brain.system,
+        tools=brain.schemas,
+        messages=messages,
+        context=context,
+        temperature=spec.temperature,
+        max_tokens=spec.max_tokens,
+        thinking=spec.thinking,
+    )
+
+
+def context_text(around: Surroundings, session: Session, brain: Brain) -> str:
+    """Made for one request and never stored."""
+    lines: dict[str, str] = {}
+    for provider in around.context:
+        lines.update(provider(session, brain))
+    return context_message(lines)
 
 
 def _reply_text(reply: Reply | None) -> str:

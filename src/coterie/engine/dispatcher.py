@@ -71,7 +71,14 @@ class _Begun:
 
 class Dispatcher:
     def __init__(
-        self, around: Surroundings, brains: Brains, transcripts: Transcripts, live: Live, slots: Slots
+        self,
+        around: Surroundings,
+        brains: Brains,
+        transcripts: Transcripts,
+        live: Live,
+        slots: Slots,
+        *,
+        run: bool = True,
     ) -> None:
         self._around = around
         self._store = around.store
@@ -81,16 +88,22 @@ class Dispatcher:
         self._slots = slots
         self._workers: dict[str, Worker] = {}
         self._stopping = False
+        self._runs = run
+        """False in a process that only takes messages in; another one runs them."""
 
     # From outside
 
     def wake(self, session: Session) -> None:
         """A message was committed for this session."""
+        if not self._runs:
+            return
         worker = self._worker(session)
         worker.pending += 1
 
     async def recover(self) -> int:
         """Take up everything that a former process left. Returns the number of sessions."""
+        if not self._runs:
+            return 0
 
         def look(tx: StoreTransaction) -> list[Session]:
             found = (tx.sessions.find(session_id) for session_id in tx.turns.sessions_with_work())

@@ -108,10 +108,13 @@ class Gateway:
         self,
         resolve_model: Callable[[str], Awaitable[Model]],
         context: Sequence[ContextProvider] = (),
+        *,
+        run: bool = True,
     ) -> None:
-        """Begin to run turns, first of all those that a former process left."""
-        assert self.claim is not None
-        self._engine = Engine(self, self.claim.epoch, resolve_model, context)
+        """Begin to run turns, first of all those that a former process left. Without `run`, only look and take in."""
+        assert self.claim is not None or not run
+        epoch = self.claim.epoch if self.claim is not None else 0
+        self._engine = Engine(self, epoch, resolve_model, context, run=run)
         await self._engine.dispatcher.recover()
 
     async def stop(self) -> None:
@@ -132,16 +135,18 @@ class Engine:
         epoch: int,
         resolve_model: Callable[[str], Awaitable[Model]],
         context: Sequence[ContextProvider],
+        *,
+        run: bool = True,
     ) -> None:
         self._store = gateway.store
         self.brains = gateway.brains
         self.live = Live(gateway.events)
         self.transcripts = Transcripts(self._store)
-        around = Surroundings(
+        self.around = around = Surroundings(
             self._store, epoch, resolve_model, partial(_window, gateway.registry), (_time_line, *context)
         )
         slots = Slots(gateway.registry.sync.config.turns.concurrency)
-        self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots)
+        self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots, run=run)
         self.sessions = Sessions(
             self._store,
             gateway.registry,

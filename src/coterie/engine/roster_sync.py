@@ -102,7 +102,7 @@ class RosterSync:
         self._in_force = None
         self.state = Sync(problems=tuple(error.problems))
 
-    def _merge(self, edit: Callable[[Household], None] | None, *, yes: bool = False) -> Sync:
+    def _merge(self, edit: Callable[[Household], None] | None, *, yes: bool = False, tries: int = 5) -> Sync:
         """The one place where file and registry meet. Raises ConfigError while the file is invalid.
 
         The registry commits first, the file follows, and only then do both count as agreed:
@@ -163,8 +163,11 @@ class RosterSync:
             if self._file.replace(text, new_text):
                 with self._store.write() as tx:
                     both.save(tx, settled=True)
+            elif tries > 1:
+                self._merge(None, tries=tries - 1)
             else:
-                self._merge(None)
+                # Somebody saves faster than we can follow. The registry has it all; the file gets it later.
+                self.state = replace(self.state, settling=True)
         outcome = self.state
         for one in household.changes:
             self.tell(one)

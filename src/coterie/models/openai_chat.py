@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpx2Client, Timeout
@@ -99,6 +99,10 @@ class OpenAIChat:
     @property
     def name(self) -> str:
         return self._name
+
+    def body(self, request: ModelRequest) -> Mapping[str, Any]:
+        """Tools and messages as they are sent."""
+        return request_body(request)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, or_, select, update
 
-from coterie.core.message import Message, Part, TextPart, ThinkingPart, ToolCall
+from coterie.core.message import ImagePart, Message, Part, TextPart, ThinkingPart, ToolCall
 from coterie.core.session import ASIDE, Session
 from coterie.store import schema
 
@@ -242,6 +243,8 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "thinking", "text": text, "signature": signature, "model": model}
         case ToolCall(call_id, name, arguments):
             return {"type": "call", "id": call_id, "name": name, "arguments": arguments}
+        case ImagePart(media_type, data):
+            return {"type": "image", "media_type": media_type, "data": base64.b64encode(data).decode()}
 
 
 def _read_part(data: dict[str, Any]) -> Part:
@@ -250,5 +253,7 @@ def _read_part(data: dict[str, Any]) -> Part:
             return TextPart(data["text"])
         case "thinking":
             return ThinkingPart(data["text"], data.get("signature"), data.get("model"))
+        case "image":
+            return ImagePart(data["media_type"], base64.b64decode(data["data"]))
         case _:
             return ToolCall(data["id"], data["name"], data["arguments"])

@@ -1,0 +1,124 @@
+"""What the terminal can show, and text made fit for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_COLOURS = frozenset(("red", "green", "yellow", "cyan"))
+_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+# Text that runs backwards could make a reply look like something that we say ourselves.
+_CONTROLS |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+_ASCII = {
+    **dict.fromkeys("“”„«»", '"'),
+    **dict.fromkeys("‘’", "'"),
+    **dict.fromkeys("–—─━═┄┈", "-"),
+    **dict.fromkeys("│┃▌▐║", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋╭╮╰╯╇╈┡┩", "+"),
+    **dict.fromkeys("•·", "*"),
+    "…": "...",
+    "›": ">",
+    "→": "->",
+    "✓": "+",
+    "✗": "x",
+    "\xa0": " ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    escapes: bool
+    """It understands escape sequences: bold, and moving the cursor."""
+    colour: bool
+    unicode: bool
+
+    @classmethod
+    def here(cls, environment: Mapping[str, str] = os.environ, encoding: str | None = None) -> Terminal:
+        escapes = environment.get("TERM", "").lower() not in ("", "dumb", "unknown")
+        encoding = encoding or sys.stdout.encoding or "ascii"
+        return cls(
+            escapes=escapes,
+            colour=escapes and not environment.get("NO_COLOR"),
+            unicode=encoding.lower().startswith("utf") and _locale_is_utf8(environment),
+        )
+
+    @property
+    def columns(self) -> int:
+        return max(shutil.get_terminal_size().columns, 10)
+
+    @property
+    def lines(self) -> int:
+        return max(shutil.get_terminal_size().lines, 5)
+
+    def paint(self, text: str, *styles: str) -> str:
+        codes = [_CODES[s] for s in styles if self.escapes and (self.colour or s not in _COLOURS)]
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes and text else text
+
+    def fit(self, text: str) -> str:
+        """Without anything that could move the cursor, and in characters that the terminal has."""
+        text = text.translate(_CONTROLS).expandtabs(4)
+        return text if self.unicode else to_ascii(text)
+
+    def wrap(self, text: str, indent: str = "  ") -> str:
+        """Broken between words; what follows a break is indented."""
+        indent = indent if self.columns > 30 else ""
+        lines = (
+            textwrap.fill(line, self.columns - 1, subsequent_indent=indent, replace_whitespace=False)
+            for line in text.split("\n")
+        )
+        return "\n".join(lines)
+
+
+def to_ascii(text: str) -> str:
+    """The nearest ASCII spelling."""
+    if text.isascii():
+        return text
+    import unicodedata
+
+    def spell(character: str) -> str:
+        if character in _ASCII:
+            return _ASCII[character]
+        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        return plain or ("" if unicodedata.category(character) in ("Mn", "Cf") else "?")
+
+    return "".join(c if c.isascii() else spell(c) for c in text)
+
+
+def short(text: str, limit: int) -> str:
+    """One line of at most this many characters."""
+    text = " ".join(text[: limit * 8].split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def last_lines(text: str, columns: int, rows: int, width_of: Callable[[str], int]) -> list[str]:
+    """The end of a text as it looks in a window of this size."""
+    lines: list[str] = []
+    for line in reversed(text[-columns * rows :].split("\n")):
+        lines[:0] = _folded(line, columns, width_of)
+        if len(lines) >= rows:
+            break
+    return lines[-rows:]
+
+
+def _folded(line: str, columns: int, width_of: Callable[[str], int]) -> list[str]:
+    folded, start, width, space = [], 0, 0, -1
+    for i, character in enumerate(line):
+        width += width_of(character)
+        if width > columns:
+            end = space + 1 if space >= start else i
+            folded.append(line[start:end].rstrip())
+            start, width = end, sum(map(width_of, line[end : i + 1]))
+        if character == " ":
+            space = i
+    return [*folded, line[start:]]
+
+
+def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
+    """What the person's locale says. Python itself takes UTF-8 for granted where it is plain C."""
+    chosen = next((v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := environment.get(n))), "")
+    return not chosen or "utf" in chosen.lower()

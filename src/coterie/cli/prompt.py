@@ -1,0 +1,47 @@
+"""coterie prompt: what a model is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from coterie.cli.options import HomeOption, JsonOption
+
+app = typer.Typer(help="See what a turn sends to its model.", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose prompt.")] = "default",
+    session: Annotated[
+        str | None, typer.Option("--session", help="The next request in this session instead.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the exact prompt a turn would get, with sizes."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json, print_table, size
+
+    with connected(home) as gateway:
+        found = gateway.call("prompt.preview", agent_id=None if session else agent, session=session)
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(found["system"])
+    typer.echo("")
+    for tool in found["tools"]:
+        typer.echo(json.dumps(tool, ensure_ascii=False, separators=(",", ":")))
+    typer.echo("")
+    typer.echo(found["context"])
+    tools = sum(
+        len(json.dumps(t, ensure_ascii=False, separators=(",", ":")).encode()) for t in found["tools"]
+    )
+    rows = [
+        (s["name"], size(s["bytes"]), f"{s['cut']} characters cut" if s["cut"] else "")
+        for s in found["sections"]
+    ]
+    rows += [(f"{len(found['tools'])} tools", size(tools), ""), ("in all", size(found["total_bytes"]), "")]
+    print_table((f"{found['agent_id']} with {found['model']}", "Size", ""), rows)

@@ -1,0 +1,53 @@
+"""What a turn would send, from the code that sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.core.message import Message
+from coterie.core.ports import ModelError, ModelRequest, Previews
+from coterie.core.prompt import Section
+from coterie.core.session import Session
+from coterie.engine.active_turn import context_text, model_request
+from coterie.engine.brain import Brain
+from coterie.engine.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    agent_id: str
+    model: str
+    sections: Sequence[Section]
+    request: ModelRequest
+    body: Mapping[str, Any] | None
+    """The request in its provider's form, where the provider can show it."""
+
+
+async def preview(gateway: Gateway, *, agent_id: str | None, session: str | None) -> Preview:
+    """Of an agent's first request, or of the next one in a session."""
+    engine = gateway.engine
+    messages: Sequence[Message] = ()
+    if session is not None:
+        found = await engine.sessions.get(session)
+        brain = engine.brains.of(engine.sessions.agent_id(found), subagent=found.kind == "subagent")
+        messages = engine.transcripts.get(found.id).sendable()
+    else:
+        brain = engine.brains.of(gateway.registry.get(agent_id or "default").id)
+        found = Session("", f"agent:{brain.agent_id}:main", brain.agent_id, "main")
+    return await _of(gateway, brain, found, messages)
+
+
+async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
+    around = gateway.engine.around
+    request = model_request(brain, messages, context_text(around, session, brain))
+    name = session.model or brain.model
+    body = None
+    try:
+        model = await around.resolve_model(name)
+        if isinstance(model, Previews):
+            body = model.body(request)
+    except ModelError:
+        pass  # a missing key does not keep anybody from looking at the prompt
+    return Preview(brain.agent_id, name, brain.prompt.sections, request, body)

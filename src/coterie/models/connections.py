@@ -1,0 +1,28 @@
+"""The connections to providers, kept open from one request to the next."""
+
+from __future__ import annotations
+
+import httpx2
+
+CONNECT_TIMEOUT = 10.0
+IDLE_TIMEOUT = 300.0
+"""Seconds without a byte from the endpoint after which a request counts as lost."""
+
+
+def open_connections() -> httpx2.AsyncClient:
+    """A pool of connections that any number of endpoints can share."""
+    # People pause between messages: a connection outlives the pause, so that the next turn needs no handshake.
+    limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=60)
+    return httpx2.AsyncClient(
+        limits=limits,
+        timeout=httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT),
+        follow_redirects=True,
+        event_hooks={"request": [_connect_soon]},
+    )
+
+
+async def _connect_soon(request: httpx2.Request) -> None:
+    # Google's SDK knows one timeout for everything: it would wait for a dead host as long as for a slow answer.
+    timeout = request.extensions.get("timeout")
+    if timeout and (timeout.get("connect") or CONNECT_TIMEOUT) >= CONNECT_TIMEOUT:
+        timeout["connect"] = CONNECT_TIMEOUT
