@@ -1,6 +1,7 @@
 # make serve   the gateway on 127.0.0.1:18790, from a bare checkout
 # make test    everything the tests need, then all of them
 # make bench   the speed and size figures
+# make chaos   kill -9 under traffic, KILLS=20 times, and count what was lost
 # make docs    writes the generated reference pages again
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help serve test check docs bench lock clean
+.PHONY: help serve test check docs bench chaos lock clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -51,6 +52,9 @@ docs: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python -m bench $(ARGS)
+
+chaos: .venv/.dev
+	$(BIN)/python -m tests.chaos.run --kills $(or $(KILLS),20) $(ARGS)
 
 # Versions that the tests ran with; names and versions only.
 lock: .venv/.dev

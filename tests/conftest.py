@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.gateway import GatewayProcess, running
+from tests.support.postgres import postgres_server, postgres_url
+
+__all__ = ["gateway", "home", "postgres_server", "postgres_url"]
 
 for name in [n for n in os.environ if n.startswith("COTERIE_") or n.endswith("_API_KEY")]:
     del os.environ[name]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.core.tool import Tool
 
 log = logging.getLogger("coterie")
+log.addHandler(logging.NullHandler())  # a command speaks for itself; only `serve` shows the log
 
 
 @contextmanager

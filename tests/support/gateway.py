@@ -19,11 +19,15 @@ from websockets.sync.client import ClientConnection, connect
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """What a child process gets: nothing of the outer Coterie, no keys, no proxies."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("COTERIE_") and not k.endswith("_API_KEY")}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith("COTERIE_") and not k.endswith("_API_KEY")
+    }
     return {**kept, "COTERIE_HOME": str(home), "HOME": str(home.parent), **more}
 
 
-def coterie(home: Path, *arguments: str, text: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def coterie(
+    home: Path, *arguments: str, text: str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "coterie", *arguments],
@@ -59,7 +63,10 @@ class GatewayProcess:
                 raise AssertionError(f"the gateway ended at once:\n{self.log.read_text()}")
             try:
                 facts = json.loads((self.home / "run" / "gateway.json").read_text())
-                if facts["pid"] == self.process.pid and httpx.get(f"{facts['url']}/healthz").status_code == 200:
+                if (
+                    facts["pid"] == self.process.pid
+                    and httpx.get(f"{facts['url']}/healthz").status_code == 200
+                ):
                     self.url: str = facts["url"]
                     return self
             except (OSError, ValueError, httpx.HTTPError):
@@ -83,8 +90,10 @@ class GatewayProcess:
             yield client
 
     def socket(self, **options: Any) -> ClientConnection:
-        """A raw socket, before `connect`."""
-        return connect(self.url.replace("http", "ws") + "/ws", max_size=None, proxy=None, **options)
+        """A raw socket, before `connect`. It takes in whatever comes, also while nobody reads."""
+        address = self.url.replace("http", "ws") + "/ws"
+        socket: ClientConnection = connect(address, max_size=None, max_queue=None, proxy=None, **options)
+        return socket
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -121,7 +130,9 @@ class Rpc:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._next += 1
-        self.socket.send(json.dumps({"type": "req", "id": str(self._next), "method": method, "params": params}))
+        self.socket.send(
+            json.dumps({"type": "req", "id": str(self._next), "method": method, "params": params})
+        )
         while True:
             frame = self.receive()
             if frame["type"] == "res" and frame["id"] == str(self._next):

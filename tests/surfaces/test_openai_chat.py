@@ -700,9 +700,11 @@ def test_the_catalog_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     assert "OPENROUTER_API_KEY" in refusal({}, "openrouter/a/b").message
     unknown = refusal({"local": ProviderSettings("offline")}, "nowhere/m")
     assert unknown.kind == "unknown_model"
-    assert "local, offline, ollama, openai, openrouter" in unknown.message
+    assert (
+        "anthropic, google, local, offline, ollama, openai, openai-responses, openrouter" in unknown.message
+    )
     assert "base_url" in refusal({"local": ProviderSettings("openai-compatible")}, "local/m").message
-    assert "'google'" in refusal({"g": ProviderSettings("google")}, "g/m").message
+    assert "'telepathy'" in refusal({"g": ProviderSettings("telepathy")}, "g/m").message
     for name in ("demo", "offline/", "/demo"):
         assert refusal({}, name).kind == "unknown_model"
 

@@ -151,7 +151,7 @@ def _kept(gateway: Gateway, caller: Caller, found: Method, params: p.Params) -> 
 def _keep(gateway: Gateway, caller: Caller, found: Method, params: p.Params, answer: p.Answer) -> None:
     with gateway.store.write() as tx:
         key = f"{caller.token_id}:{found.name}:{_key(found, params)}"
-        tx.answers.add(key, _hash(params), answer.model_dump_json(exclude_none=True), now_iso())
+        tx.answers.add(key, _hash(params), answer.model_dump_json(), now_iso())
         tx.answers.forget_before(now_iso(offset_us=-86_400_000_000))
 
 

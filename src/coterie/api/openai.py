@@ -310,7 +310,9 @@ def reason(event: ChatEvent | None) -> str:
 
 def failure(event: ChatEvent | None) -> Response:
     status, code = (503, "UNAVAILABLE") if event is not None and event.state == "error" else (409, "CONFLICT")
-    return JSONResponse({"error": {"code": code, "message": reason(event), "type": "server_error"}}, status)
+    error = {"code": code, "message": reason(event), "type": "server_error"}
+    # The SDK would send it again, only to be shown the same turn.
+    return JSONResponse({"error": error}, status, {"x-should-retry": "false"})
 
 
 def sse(data: dict[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ log = logging.getLogger("coterie.rpc")
 
 PROTOCOL = 1
 MAX_FRAME = 8 * 1024 * 1024
-HARD_LIMIT = 64 * 1024 * 1024
+HARD_LIMIT = 16 * 1024 * 1024
 """Frames between the two limits get a typed error; beyond, the connection is closed while they arrive."""
 CONNECT_SECONDS = 10
 TICK_SECONDS = 30

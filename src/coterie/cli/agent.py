@@ -238,9 +238,14 @@ def _spec(
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--set")
-        from coterie.config import values
+        from coterie.config import ConfigError, values
 
-        spec[key.strip()] = values(f"value: {value}").get("value")
+        try:
+            spec[key.strip()] = values(f"value: {value}").get("value")
+        except ConfigError as error:
+            raise typer.BadParameter(
+                f"{value!r} is not YAML: {error.problems[0].message}", param_hint="--set"
+            ) from None
     given = {
         "description": description,
         "model": model,

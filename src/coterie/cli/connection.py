@@ -70,7 +70,9 @@ def _remote(home: Home, running: dict[str, Any]) -> Iterator[_Remote | None]:
     from websockets.sync.client import connect
 
     try:
-        socket = connect(socket_address(running), max_size=None, open_timeout=10, compression=None, proxy=None)
+        socket = connect(
+            socket_address(running), max_size=None, open_timeout=10, compression=None, proxy=None
+        )
     except (OSError, WebSocketException):
         yield None
         return

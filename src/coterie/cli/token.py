@@ -21,7 +21,10 @@ def create(
     """Make a token. It is shown this once."""
     from coterie.cli.connection import connected
     from coterie.cli.output import print_json
+    from coterie.core.token import SCOPES
 
+    if scope not in SCOPES:
+        raise typer.BadParameter(f"{scope!r} is none of {', '.join(SCOPES)}", param_hint="--scope")
     with connected(home) as gateway:
         made = gateway.call("tokens.create", scope=scope, label=label)
     if as_json:

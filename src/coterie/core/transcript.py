@@ -40,6 +40,9 @@ class Transcript:
         if message.meta and "compaction" in message.meta:
             self._compact(message, message.meta["compaction"]["through"])
             return
+        if message.role != "assistant":
+            self._add(message)
+            return
         sent = self.distinct(message)
         for stored, call in zip(message.tool_calls, sent.tool_calls, strict=True):
             if call.id != stored.id:
@@ -79,6 +82,8 @@ class Transcript:
     def _compact(self, summary: Message, through: int) -> None:
         """A summary stands for everything up to a message, and is sent in its place."""
         kept = [message for message in self._sendable if (message.seq or 0) > through]
+        while kept and kept[0].role == "tool":
+            del kept[0]  # its call is in the summary
         self._sendable, self.size = [], 0
         for message in (summary, *kept):
             self._add(message)

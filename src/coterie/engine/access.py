@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coterie.core.clock import now_iso
-from coterie.core.errors import Forbidden, InvalidRequest, NotFound, RateLimited, Unauthorized
+from coterie.core.errors import Forbidden, InvalidRequest, NotFound, RateLimited, Unauthorized, Unavailable
 from coterie.core.ports import Store
 from coterie.core.token import SCOPES, Scope, Token, allows, hash_secret, parts, spell
 from coterie.engine.home import Home
@@ -58,6 +58,8 @@ class Access:
             return self._home.token.read_text().strip() or None
         except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"the token in {self._home.token} cannot be read: {error}") from error
 
     def make_owner_token(self) -> str:
         """Kept in the home folder, readable by its owner alone."""

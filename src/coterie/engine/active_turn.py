@@ -370,7 +370,7 @@ class ActiveTurn:
             )
 
         def save(tx: StoreTransaction) -> bool:
-            if not tx.turns.end(self.job.run_id, state, at, error=reason):
+            if not tx.turns.end(self.job.run_id, state, at, error=reason, epoch=self._around.epoch):
                 return False
             tx.sessions.append(self.session.id, messages)
             tx.sessions.touch(self.session.id, at, (messages[-1].text if messages else "")[:SNIPPET])

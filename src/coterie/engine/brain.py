@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,9 +155,9 @@ class Brains:
         return tool_decision(tool, spec, subagent=subagent)
 
     def _signature(self, agent_id: str) -> tuple[object, ...]:
-        own = self._home / "agents" / agent_id
         config = self._registry.sync.config
-        files = (_stamp(folder / name) for folder in (own, self._home) for name in PROMPT_FILES)
+        folders = (f"{self._home}/agents/{agent_id}", str(self._home))
+        files = (_stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
         return (config.default_model, config.prompt, *config.plugins.disabled, *files)
 
 
@@ -164,9 +165,10 @@ def _schema_size(schema: ToolSchema) -> int:
     return len(schema.name) + len(schema.description) + len(json.dumps(dict(schema.parameters))) + 80
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    # Asked a dozen times in every turn: joining and looking up a Path would take six times as long.
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

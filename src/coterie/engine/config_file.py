@@ -56,8 +56,8 @@ class ConfigFile:
             if not self._put(new, lambda: self.read() == old):
                 return False
             if watched is not None and (late := _decode(watched.read())) != old:
-                # An editor wrote into the file that we just replaced.
-                self.write(late)
+                # An editor wrote into the file that we just replaced; a still newer save goes before it.
+                self._put(late, lambda: self.read() == new)
                 return False
         finally:
             if watched is not None:

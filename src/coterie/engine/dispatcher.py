@@ -33,8 +33,9 @@ from coterie.engine.transcripts import Transcripts
 
 log = logging.getLogger("coterie.dispatcher")
 
-ATTEMPTS = 5
-"""Claims without a committed step after which a turn is given up."""
+ATTEMPTS = 20
+"""Claims without a committed step after which a turn is given up. A start that is cut off before the model
+was even asked counts as one, so a few restarts in a row must not use them up."""
 LONGEST_PAUSE = 30.0
 
 

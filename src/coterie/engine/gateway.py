@@ -188,7 +188,8 @@ class Engine:
 
         session, first = await self._store.transact(accept)
         if first is not None:
-            return Receipt(first.message_id, first.run_id, "queued", session)
+            begun = first.state is not TurnState.QUEUED
+            return Receipt(first.message_id, first.run_id, "started" if begun else "queued", session)
         status = self._status(session)
         live = self.live.open(run_id, session.key)
         if status != "started":
@@ -263,7 +264,10 @@ class Engine:
         return await self._take_back(job)
 
     async def _take_back(self, job: TurnJob) -> str:
-        transcript = self.transcripts.get(job.session_id)
+        worker = self.dispatcher.worker(job.session_id)
+        # The one that a turn works on may no longer be among those that are kept.
+        running = worker.turn if worker is not None else None
+        transcript = running.transcript if running is not None else self.transcripts.get(job.session_id)
 
         def take(tx: StoreTransaction) -> tuple[str, Message | None]:
             at = now_iso()

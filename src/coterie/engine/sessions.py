@@ -211,6 +211,7 @@ class Sessions:
             )
             copies = [replace(m, id=uuid.uuid4().hex, seq=i, wire={}) for i, m in enumerate(kept, 1)]
             tx.sessions.append(session.id, copies)
+            tx.sessions.copy_results(source.id, session.id)
             return session
 
         return self._changed(await self._store.transact(make))

@@ -44,9 +44,9 @@ class Watcher:
             if now != config or (look_again and loop.time() >= look_again):
                 config = now
                 look_again = 0.0
+                # What we write ourselves is looked at once more: somebody may have saved just after it.
                 if await self._apply_config():
                     look_again = loop.time() + STABLE_AFTER + SETTLED_AFTER
-                config = _signature(self._home.config)
             changed = [path for path in shared if _signature(path) != files[path]]
             if changed:
                 files = {path: _signature(path) for path in shared}
@@ -60,6 +60,9 @@ class Watcher:
             sync = await asyncio.to_thread(registry.sync.refresh)
         except CoterieError as error:
             log.warning("agent.yaml could not be applied: %s", error.message)
+            return True
+        except Exception:
+            log.exception("agent.yaml could not be applied")
             return True
         self._gateway.events.publish(
             "config.changed",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from coterie.core.ports import Model, ModelError
+from coterie.models.keys import find_key
 
 if TYPE_CHECKING:
     import httpx2
+
+# Dated copies of models that are listed without their date, and what is not made to talk in a chat.
+_SPECIAL = re.compile(
+    r"\d{8}$|\d{4}-\d{2}-\d{2}|-\d{2}-\d{4}$|-\d{4}$|image|audio|realtime|search|transcribe|tts|computer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +31,49 @@ class ProviderSettings:
 
 
 BUILT_IN: Mapping[str, ProviderSettings] = {
-    name: ProviderSettings(name) for name in ("openai", "openrouter", "ollama", "offline")
+    name: ProviderSettings(name)
+    for name in ("openai", "openai-responses", "anthropic", "google", "openrouter", "ollama", "offline")
 }
-"""Providers that need no configuration beyond a key in the environment."""
+"""Providers that need no configuration beyond a key."""
 
-_DEFAULTS: Mapping[str, ProviderSettings] = {
-    "openai": ProviderSettings("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openrouter": ProviderSettings("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "ollama": ProviderSettings("ollama", "http://127.0.0.1:11434/v1"),
-    "openai-compatible": ProviderSettings("openai-compatible"),
+
+@dataclass(frozen=True, slots=True)
+class ProviderType:
+    """What a kind of provider is reached with unless the configuration says otherwise."""
+
+    base_url: str | None = None
+    key_names: tuple[str, ...] = ()
+    """Where its key may stand, in order; empty where it needs none."""
+    library_name: str | None = None
+    """What the library calls it in its list of models."""
+
+
+TYPES: Mapping[str, ProviderType] = {
+    "openai": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
+    "openai-responses": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
+    "anthropic": ProviderType("https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic"),
+    "google": ProviderType(
+        "https://generativelanguage.googleapis.com", ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google"
+    ),
+    "openrouter": ProviderType("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    "ollama": ProviderType("http://127.0.0.1:11434/v1"),
+    "openai-compatible": ProviderType(),
+    "offline": ProviderType(),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """A provider as people are shown it; never its key."""
+
+    name: str
+    type: str
+    base_url: str | None
+    key_names: tuple[str, ...]
+    has_key: bool
+    """True as well where none is needed."""
+    models: tuple[str, ...]
+    """Well-known models as `<provider>/<model>`; more may exist."""
 
 
 class ModelCatalog:
@@ -46,6 +86,9 @@ class ModelCatalog:
         # A new kind of provider is one more entry here and one more method below.
         self._makers: dict[str, Callable[[str, ProviderSettings], Model]] = {
             "openai": self._openai_chat,
+            "openai-responses": self._openai_responses,
+            "anthropic": self._anthropic,
+            "google": self._google,
             "openrouter": self._openai_chat,
             "ollama": self._openai_chat,
             "openai-compatible": self._openai_chat,
@@ -63,6 +106,10 @@ class ModelCatalog:
         if model is None:
             model = self._models[name] = self._make(name)
         return model
+
+    def describe(self) -> list[ProviderState]:
+        """Every provider, whether it can be used, and what it is known for."""
+        return [self._describe(name, settings) for name, settings in self._providers.items()]
 
     async def aclose(self) -> None:
         """Close the connections that are kept open to providers."""
@@ -88,33 +135,104 @@ class ModelCatalog:
             )
         return make(name, settings)
 
-    def _openai_chat(self, name: str, settings: ProviderSettings) -> Model:
-        defaults = _DEFAULTS[settings.type]
-        base_url = settings.base_url or defaults.base_url
-        if base_url is None:
-            raise _unknown(f"provider {name.partition('/')[0]!r} needs a base_url")
-        key_env = settings.api_key_env or defaults.api_key_env
-        api_key = os.environ.get(key_env, "").strip() if key_env else None
-        if key_env and not api_key:
-            raise ModelError(
-                f"{name} needs an API key: set the environment variable {key_env}",
-                kind="auth",
-                can_retry=False,
-            )
-
-        from coterie.models.openai_chat import Endpoint, OpenAIChat, open_connections
-
-        if self._connections is None:
-            self._connections = open_connections()
-        endpoint = Endpoint(
-            base_url, self._connections, api_key=api_key, api_key_env=key_env, service=settings.type
+    def _describe(self, name: str, settings: ProviderSettings) -> ProviderState:
+        kind = TYPES.get(settings.type, ProviderType())
+        names = _key_names(settings)
+        return ProviderState(
+            name,
+            settings.type,
+            _without_login(settings.base_url or kind.base_url),
+            names,
+            not names or find_key(names) is not None,
+            tuple(f"{name}/{model}" for model in _known_models(settings.type)),
         )
+
+    def _openai_chat(self, name: str, settings: ProviderSettings) -> Model:
+        base_url, key, key_name = _reach(name, settings)
+
+        from coterie.models.openai_chat import Endpoint, OpenAIChat
+
+        endpoint = Endpoint(base_url, self._pool(), api_key=key, api_key_env=key_name, service=settings.type)
         return OpenAIChat(name, endpoint)
+
+    def _openai_responses(self, name: str, settings: ProviderSettings) -> Model:
+        base_url, key, key_name = _reach(name, settings)
+
+        from coterie.models.openai_responses import OpenAIResponses
+        from coterie.models.pydantic_model import Address
+
+        return OpenAIResponses(name, Address(base_url, key or "none", key_name), self._pool())
+
+    def _anthropic(self, name: str, settings: ProviderSettings) -> Model:
+        base_url, key, key_name = _reach(name, settings)
+
+        from coterie.models.anthropic import AnthropicMessages
+        from coterie.models.pydantic_model import Address
+
+        return AnthropicMessages(name, Address(base_url, key or "none", key_name), self._pool())
+
+    def _google(self, name: str, settings: ProviderSettings) -> Model:
+        base_url, key, key_name = _reach(name, settings)
+
+        from coterie.models.google import GoogleGemini
+        from coterie.models.pydantic_model import Address
+
+        return GoogleGemini(name, Address(base_url, key or "none", key_name), self._pool())
 
     def _offline(self, name: str, settings: ProviderSettings) -> Model:
         from coterie.models.offline import OfflineModel
 
         return OfflineModel(name)
+
+    def _pool(self) -> httpx2.AsyncClient:
+        if self._connections is None:
+            from coterie.models.connections import open_connections
+
+            self._connections = open_connections()
+        return self._connections
+
+
+def _reach(name: str, settings: ProviderSettings) -> tuple[str, str | None, str | None]:
+    """The address, the key and where the key was found."""
+    base_url = settings.base_url or TYPES[settings.type].base_url
+    if base_url is None:
+        raise _unknown(f"provider {name.partition('/')[0]!r} needs a base_url")
+    names = _key_names(settings)
+    if not names:
+        return base_url, None, None
+    found = find_key(names)
+    if found is None:
+        raise ModelError(
+            f"{name} needs an API key: set the environment variable {' or '.join(names)}",
+            kind="auth",
+            can_retry=False,
+        )
+    return base_url, *found
+
+
+def _without_login(url: str | None) -> str | None:
+    return url and re.sub(r"(?<=//)[^/@]*@", "", url)
+
+
+def _key_names(settings: ProviderSettings) -> tuple[str, ...]:
+    if settings.api_key_env:
+        return (settings.api_key_env,)
+    return TYPES.get(settings.type, ProviderType()).key_names
+
+
+@cache
+def _known_models(type: str) -> tuple[str, ...]:
+    if type == "offline":
+        return ("demo",)
+    library_name = TYPES.get(type, ProviderType()).library_name
+    if library_name is None:
+        return ()
+
+    from pydantic_ai.models import known_model_names
+
+    prefix = f"{library_name}:"
+    names = [name.removeprefix(prefix) for name in known_model_names() if name.startswith(prefix)]
+    return tuple(name for name in names if not _SPECIAL.search(name))
 
 
 def _unknown(message: str) -> ModelError:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import httpx2
 
 CONNECT_TIMEOUT = 10.0
@@ -17,8 +21,27 @@ def open_connections() -> httpx2.AsyncClient:
         limits=limits,
         timeout=httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT),
         follow_redirects=True,
-        event_hooks={"request": [_connect_soon]},
+        event_hooks={"request": [_connect_soon], "response": [_note]},
     )
+
+
+@contextmanager
+def noting(responses: list[httpx2.Response]) -> Iterator[None]:
+    """Whatever is answered meanwhile is put into the list, so that it can be closed whoever holds it."""
+    token = _noted.set(responses)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+
+
+_noted: ContextVar[list[httpx2.Response] | None] = ContextVar("_noted", default=None)
+
+
+async def _note(response: httpx2.Response) -> None:
+    responses = _noted.get()
+    if responses is not None:
+        responses.append(response)
 
 
 async def _connect_soon(request: httpx2.Request) -> None:

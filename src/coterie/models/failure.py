@@ -17,6 +17,7 @@ from pydantic_ai.exceptions import (
     ModelRequestRejectedError,
     ModelRequestTimeout,
     ModelTimeoutError,
+    UserError,
 )
 
 from coterie.core.ports import ModelError
@@ -32,7 +33,14 @@ _BUSY = frozenset({408, 409, 425, 429})
 
 
 def model_error(
-    error: Exception, name: str, *, address: str, key: str | None, key_env: str | None, begun: bool
+    error: Exception,
+    name: str,
+    *,
+    address: str,
+    key: str | None,
+    key_env: str | None,
+    begun: bool,
+    protocol: str = "the OpenAI chat protocol",
 ) -> ModelError:
     """The failure of a request to model `name`. `begun`: the reply had started to arrive."""
     said = _said(error, key)
@@ -42,7 +50,7 @@ def model_error(
         return ModelError(f"{name} did not answer in time at {address}.", kind="timeout", can_retry=True)
     if isinstance(error, ModelConnectionError):
         if begun:
-            return _broken_off(name)
+            return broken_off(name, protocol)
         if error.phase == "connect":
             said = f"{name} cannot be reached at {address}. Check the network and the provider's base_url."
         else:
@@ -79,12 +87,16 @@ def model_error(
             can_retry=True,
             retry_after=_retry_after(error),
         )
-    return _broken_off(name)
+    if isinstance(error, UserError):
+        # The library knows that this model cannot do what it is asked for.
+        return ModelError(f"{name} cannot be asked this: {error.message}", kind="rejected", can_retry=False)
+    return broken_off(name, protocol)
 
 
-def _broken_off(name: str) -> ModelError:
+def broken_off(name: str, protocol: str) -> ModelError:
+    """A reply that is no whole reply."""
     return ModelError(
-        f"{name} sent something that is not a whole reply: it was broken off or is not the OpenAI chat protocol.",
+        f"{name} sent something that is not a whole reply: it was broken off or is not {protocol}.",
         kind="garbage",
         can_retry=True,
     )
@@ -97,11 +109,22 @@ def _retry_after(error: Exception) -> float | None:
         return error.retry_after
     # The header is defined as whole seconds; proxies send fractions all the same.
     headers = error.headers if isinstance(error, ModelHTTPError) else None
+    hint = (headers or {}).get("retry-after") or _retry_delay(error.body)
     try:
-        seconds = float((headers or {}).get("retry-after", ""))
+        seconds = float(hint)
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def _retry_delay(body: object) -> str:
+    """Google's hint, which stands in the body: `{"error": {"details": [{"retryDelay": "13s"}]}}`."""
+    error = body.get("error") if isinstance(body, Mapping) else None
+    details = error.get("details") if isinstance(error, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        if isinstance(detail, Mapping) and isinstance(delay := detail.get("retryDelay"), str):
+            return delay.removesuffix("s")
+    return ""
 
 
 def _said(error: Exception, key: str | None) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
-from openai import AsyncOpenAI, DefaultAsyncHttpx2Client, Timeout
+from openai import AsyncOpenAI, Timeout
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
 from pydantic_ai import messages as pai
 from pydantic_ai.direct import model_request_stream
@@ -19,23 +17,18 @@ from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from coterie.core.message import Part, TextPart, ThinkingPart, ToolCall, Usage
-from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
+from coterie.core.message import TextPart, ThinkingPart
+from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
 from coterie.models.failure import model_error
-from coterie.models.openai_wire import request_body, well_formed
+from coterie.models.openai_profile import takes_temperature
+from coterie.models.openai_wire import request_body
+from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
+from coterie.models.text import well_formed
 
-CONNECT_TIMEOUT = 10.0
-IDLE_TIMEOUT = 300.0
-"""Seconds without a byte from the endpoint after which a request counts as lost."""
+__all__ = ["Endpoint", "OpenAIChat", "open_connections"]
 
 _PARAMETERS = ModelRequestParameters()
-
-
-def open_connections() -> httpx2.AsyncClient:
-    """A pool of connections that any number of endpoints can share."""
-    # People pause between messages: a connection outlives the pause, so that the next turn needs no handshake.
-    limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=60)
-    return DefaultAsyncHttpx2Client(limits=limits)
 
 
 class Endpoint:
@@ -94,7 +87,7 @@ class OpenAIChat:
         self._name = name
         self._endpoint = endpoint
         self._model = endpoint.model(name.partition("/")[2])
-        self._priced = endpoint.service in ("openai", "openrouter")
+        self._prices = Prices(known=endpoint.service in ("openai", "openrouter"))
 
     @property
     def name(self) -> str:
@@ -106,7 +99,7 @@ class OpenAIChat:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""
-        settings = _settings(request)
+        settings = self._settings(request)
         begun = False
         try:
             # The messages travel in extra_body: the SDK would spend 0.16 ms on each of them.
@@ -119,7 +112,7 @@ class OpenAIChat:
             ) as stream:
                 begun = True
                 async for event in stream:
-                    delta = _delta(event)
+                    delta = delta_of(event)
                     if delta is not None:
                         yield delta
                 response = stream.get()
@@ -134,92 +127,26 @@ class OpenAIChat:
                 key_env=endpoint.api_key_env,
                 begun=begun,
             ) from None
-        parts = self._parts(response, request)
+        parts = reply_parts(response, request, self._thoughts)
         refusal = (response.provider_details or {}).get("refusal")
         if refusal and not parts:
             yield TextDelta(well_formed(refusal))
             parts = (TextPart(well_formed(refusal)),)
-        yield Reply(parts, self._usage(response), _finish(response, parts))
+        yield Reply(parts, self._prices.usage(response), reply_finish(response, parts))
 
-    def _parts(self, response: pai.ModelResponse, request: ModelRequest) -> tuple[Part, ...]:
-        parts: list[Part] = []
-        taken: set[str] | None = None
-        for part in response.parts:
-            if isinstance(part, pai.TextPart) and part.content:
-                parts.append(TextPart(well_formed(part.content)))
-            elif isinstance(part, pai.ThinkingPart) and part.content:
-                parts.append(ThinkingPart(well_formed(part.content), part.signature, self._name))
-            elif isinstance(part, pai.ToolCallPart):
-                if taken is None:
-                    taken = {call.id for message in request.messages for call in message.tool_calls}
-                # Some endpoints leave ids empty or count from call_0 in every reply.
-                call_id = part.tool_call_id
-                if not call_id or call_id in taken:
-                    call_id = f"call_{uuid.uuid4().hex[:24]}"
-                taken.add(call_id)
-                parts.append(ToolCall(call_id, part.tool_name, _arguments(part)))
-        return tuple(parts)
-
-    def _usage(self, response: pai.ModelResponse) -> Usage:
-        usage = response.usage
-        cost: float | None = None
-        if self._priced and not usage.unmeasured_requests:
-            try:
-                cost = float(response.cost().total_price)
-            except (LookupError, ValueError):
-                # No price is known for this model; it will not be looked up again.
-                self._priced = False
-        return Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost)
-
-
-def _settings(request: ModelRequest) -> OpenAIChatModelSettings:
-    settings = OpenAIChatModelSettings(extra_body=request_body(request))
-    if request.temperature is not None:
-        settings["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        settings["max_tokens"] = request.max_tokens
-    if request.thinking is not None:
-        settings["thinking"] = request.thinking
-    return settings
-
-
-def _delta(event: pai.ModelResponseStreamEvent) -> TextDelta | ThinkingDelta | None:
-    if isinstance(event, pai.PartDeltaEvent):
-        delta = event.delta
-        if isinstance(delta, pai.TextPartDelta) and delta.content_delta:
-            return TextDelta(well_formed(delta.content_delta))
-        if isinstance(delta, pai.ThinkingPartDelta) and delta.content_delta:
-            return ThinkingDelta(well_formed(delta.content_delta))
-    elif isinstance(event, pai.PartStartEvent):
-        part = event.part
-        if isinstance(part, pai.TextPart) and part.content:
-            return TextDelta(well_formed(part.content))
+    def _thoughts(self, part: pai.ModelResponsePart) -> Iterable[ThinkingPart]:
         if isinstance(part, pai.ThinkingPart) and part.content:
-            return ThinkingDelta(well_formed(part.content))
-    return None
+            yield ThinkingPart(well_formed(part.content), part.signature, self._name)
 
-
-def _arguments(part: pai.ToolCallPart) -> str:
-    if part.args is None:
-        return ""
-    if isinstance(part.args, str):
-        return well_formed(part.args)
-    return json.dumps(part.args, ensure_ascii=False, separators=(",", ":"))
-
-
-def _finish(
-    response: pai.ModelResponse, parts: tuple[Part, ...]
-) -> Literal["stop", "tool_calls", "length", "refused", "other"]:
-    match response.finish_reason:
-        case "length":
-            return "length"
-        case "content_filter":
-            return "refused"
-        case "tool_call" | "stop":
-            # Some endpoints say "stop" beside their calls.
-            return "tool_calls" if any(isinstance(part, ToolCall) for part in parts) else "stop"
-        case _:
-            return "other"
+    def _settings(self, request: ModelRequest) -> OpenAIChatModelSettings:
+        settings = OpenAIChatModelSettings(extra_body=request_body(request))
+        if request.temperature is not None and takes_temperature(self._model.profile, request.thinking):
+            settings["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            settings["max_tokens"] = request.max_tokens
+        if request.thinking is not None:
+            settings["thinking"] = request.thinking
+        return settings
 
 
 @dataclass

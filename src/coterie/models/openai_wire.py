@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
-from coterie.core.message import Message, TextPart
+from coterie.core.message import ImagePart, Message, TextPart
 from coterie.core.ports import ModelRequest, ToolSchema
+from coterie.models.sent_call import chat_id, sent_name
+from coterie.models.text import well_formed
 
 WIRE = "openai"
 
@@ -42,14 +45,27 @@ def wire_message(message: Message) -> dict[str, Any]:
         case "tool":
             return {
                 "role": "tool",
-                "tool_call_id": message.call_id or "",
+                "tool_call_id": chat_id(message.call_id or ""),
                 "content": well_formed(message.text),
             }
         case "system":
             # Many chat templates refuse a system message anywhere but first.
             return {"role": "user", "content": "[System] " + well_formed(message.text)}
         case "user":
-            return {"role": "user", "content": well_formed(message.text)}
+            return {"role": "user", "content": _content(message)}
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    text = well_formed(message.text)
+    images = [_image(part) for part in message.parts if isinstance(part, ImagePart)]
+    if not images:
+        return text
+    return [{"type": "text", "text": text}, *images] if text.strip() else images
+
+
+def _image(image: ImagePart) -> dict[str, Any]:
+    url = f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _assistant(message: Message) -> dict[str, Any]:
@@ -57,24 +73,13 @@ def _assistant(message: Message) -> dict[str, Any]:
     text = well_formed("\n\n".join(texts) if message.parts else message.text)
     calls = [
         {
-            "id": call.id,
+            "id": chat_id(call.id),
             "type": "function",
             # Some servers parse the arguments of every call in the history, and an empty string is no JSON.
-            "function": {"name": call.name, "arguments": well_formed(call.arguments) or "{}"},
+            "function": {"name": sent_name(call.name), "arguments": well_formed(call.arguments) or "{}"},
         }
         for call in message.tool_calls
     ]
     if not calls:
         return {"role": "assistant", "content": text}
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
-
-
-def well_formed(text: str) -> str:
-    """The text itself, or with halves of surrogate pairs joined or replaced where it has any: they have no UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

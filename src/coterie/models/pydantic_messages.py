@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic_ai import messages as pai
 from pydantic_ai.models import ModelRequestParameters
@@ -27,8 +28,10 @@ Sent = tuple[pai.ModelRequestPart, ...] | tuple[pai.ModelResponsePart, ...]
 class Form:
     """How one model of one provider wants to be told what was said."""
 
+    name: str
+    """`<provider>/<model>`: thinking goes back to no other."""
     key: str
-    """Where a message keeps what it became: `pydantic:<provider>/<model>`, for thinking goes to its own model only."""
+    """Under which a message keeps what it became."""
     argument_objects: bool
     """Whether arguments travel as objects; otherwise as the model's own string."""
     recall: Callable[[ThinkingPart], pai.ThinkingPart | None]
@@ -54,7 +57,9 @@ def sent_messages(request: ModelRequest, form: Form) -> list[pai.ModelMessage]:
         if message.role == "assistant":
             if parts is None:
                 parts = message.wire[form.key] = tuple(_reply(message, form))
-            calls = {part.tool_call_id: part.tool_name for part in parts if isinstance(part, pai.ToolCallPart)}
+            calls = {
+                part.tool_call_id: part.tool_name for part in parts if isinstance(part, pai.ToolCallPart)
+            }
             run.responses(parts)  # type: ignore[arg-type]
         else:
             if parts is None:
@@ -106,13 +111,6 @@ class _Run:
         return self._messages
 
 
-class _OwnString(pai.ToolCallPart):
-    """A call whose arguments leave as they came; the library would write them anew."""
-
-    def args_as_json_str(self) -> str:
-        return str(self.args)
-
-
 def _prompt(message: Message) -> pai.UserPromptPart:
     text = well_formed(message.text)
     if message.role == "system":
@@ -147,7 +145,6 @@ def _as_called(results: list[pai.ModelRequestPart], calls: dict[str, str]) -> li
 
 def _reply(message: Message, form: Form) -> list[pai.ModelResponsePart]:
     sent: list[pai.ModelResponsePart] = []
-    name = form.key.partition(":")[2]
     for part in message.parts or (TextPart(message.text),):
         match part:
             case TextPart(text):
@@ -156,8 +153,8 @@ def _reply(message: Message, form: Form) -> list[pai.ModelResponsePart]:
                 elif form.signs_next:
                     _drop_thoughts(sent)
             case ThinkingPart():
-                thought = form.recall(part) if part.model == name else None
-                if thought is not None:
+                thought = form.recall(part) if part.model == form.name else None
+                if thought is not None and (_is_signed(thought) or _continues(sent, thought)):
                     sent.append(thought)
             case ToolCall():
                 sent.append(_call(part, form))
@@ -168,6 +165,16 @@ def _reply(message: Message, form: Form) -> list[pai.ModelResponsePart]:
     return sent
 
 
+def _is_signed(thought: pai.ThinkingPart) -> bool:
+    return bool(thought.signature or thought.provider_details)
+
+
+def _continues(sent: list[pai.ModelResponsePart], thought: pai.ThinkingPart) -> bool:
+    """Whether the thought is a further paragraph of the one before, which carries the signature of both."""
+    last = sent[-1] if sent else None
+    return isinstance(last, pai.ThinkingPart) and bool(last.id) and last.id == thought.id
+
+
 def _drop_thoughts(parts: list[pai.ModelResponsePart]) -> None:
     while parts and isinstance(parts[-1], pai.ThinkingPart):
         parts.pop()
@@ -175,14 +182,23 @@ def _drop_thoughts(parts: list[pai.ModelResponsePart]) -> None:
 
 def _call(call: ToolCall, form: Form) -> pai.ToolCallPart:
     name, call_id = sent_name(call.name), sent_id(call.id)
-    if form.argument_objects:
-        return pai.ToolCallPart(name, sent_object(call.arguments), tool_call_id=call_id)
-    return _OwnString(name, sent_string(call.arguments), tool_call_id=call_id)
+    arguments = sent_object(call.arguments) if form.argument_objects else sent_string(call.arguments)
+    return pai.ToolCallPart(name, arguments, tool_call_id=call_id)
 
 
-def _tool(tool: ToolSchema) -> ToolDefinition:
+def sent_schema(tool: ToolSchema) -> dict[str, Any]:
+    """The schema of a tool's arguments as providers accept it."""
     schema = dict(tool.parameters)
     if schema.get("type") == "object":
         schema.setdefault("properties", {})  # OpenAI refuses an object that does not name any
+    return schema
+
+
+def _tool(tool: ToolSchema) -> ToolDefinition:
     # Left open, the library decides from the schema whether the provider enforces it, and adapts it.
-    return ToolDefinition(tool.name, schema, tool.description, strict=False)
+    return ToolDefinition(
+        name=tool.name,
+        parameters_json_schema=sent_schema(tool),
+        description=tool.description,
+        strict=False,
+    )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import httpx2
 from pydantic_ai import messages as pai
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from coterie.core.message import TextPart, ThinkingPart
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta, ToolSchema
+from coterie.models.connections import noting
 from coterie.models.failure import broken_off, model_error
 from coterie.models.pydantic_messages import Form, parameters, sent_messages
 from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
@@ -40,7 +43,7 @@ class PydanticModel(ABC):
         self._name = name
         self._model = model
         self._address = address
-        self._form = Form(f"pydantic:{name}", self.argument_objects, self.recalled, self.signs_next)
+        self._form = Form(name, f"pydantic:{name}", self.argument_objects, self.recalled, self.signs_next)
         self._prices = Prices(known=True)
         self._stable: tuple[str, tuple[ToolSchema, ...], ModelRequestParameters] | None = None
 
@@ -61,20 +64,15 @@ class PydanticModel(ABC):
         """A thought of this very model in the form in which it takes it back; None where it would not."""
 
     def form(self, request: ModelRequest) -> Form:
+        """How the transcript is told in this request."""
         return self._form
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""
         begun = False
         try:
-            messages = sent_messages(request, self.form(request))
-            async with model_request_stream(
-                self._model,
-                messages,
-                model_settings=self.settings(request, messages),
-                model_request_parameters=self._parameters(request),
-                instrument=False,
-            ) as stream:
+            async with AsyncExitStack() as stack:
+                stream = await self._open(request, stack)
                 begun = True
                 async for event in stream:
                     delta = delta_of(event)
@@ -93,18 +91,41 @@ class PydanticModel(ABC):
                 protocol=self.protocol,
             ) from None
         details = response.provider_details or {}
-        # Half an answer must not pass for a whole one.
-        if not self._ended(response, details):
-            raise broken_off(self._name, self.protocol)
         parts = reply_parts(response, request, self.thoughts)
+        # Half an answer must not pass for a whole one.
+        if not details.get("finish_reason") and not response.finish_reason:
+            raise broken_off(self._name, self.protocol)
+        if response.finish_reason == "error" and not parts:
+            raise broken_off(self._name, self.protocol)
         refusal = details.get("refusal") or details.get("block_reason_message")
         if refusal and not parts:
             yield TextDelta(well_formed(refusal))
             parts = (TextPart(well_formed(refusal)),)
         yield Reply(parts, self._prices.usage(response), reply_finish(response, parts))
 
-    def _ended(self, response: pai.ModelResponse, details: dict[str, Any]) -> bool:
-        return bool(response.finish_reason or details.get("finish_reason"))
+    def prepared(
+        self, request: ModelRequest
+    ) -> tuple[list[pai.ModelMessage], ModelSettings, ModelRequestParameters]:
+        """What the library is handed for this request."""
+        messages = sent_messages(request, self.form(request))
+        return messages, self.settings(request, messages), self._parameters(request)
+
+    async def _open(self, request: ModelRequest, stack: AsyncExitStack) -> StreamedResponse:
+        messages, settings, parameters = self.prepared(request)
+        opening = model_request_stream(
+            self._model,
+            messages,
+            model_settings=settings,
+            model_request_parameters=parameters,
+            instrument=False,
+        )
+        responses: list[httpx2.Response] = []
+        with noting(responses):
+            stream = await stack.enter_async_context(opening)
+        # Google's SDK leaves the connection of a reply that nobody reads to its end to the garbage collector.
+        for response in responses:
+            stack.push_async_callback(response.aclose)
+        return stream
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
         stable = self._stable

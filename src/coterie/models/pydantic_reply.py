@@ -56,6 +56,7 @@ def reply_parts(response: pai.ModelResponse, request: ModelRequest, thoughts: Th
 def reply_finish(
     response: pai.ModelResponse, parts: tuple[Part, ...]
 ) -> Literal["stop", "tool_calls", "length", "refused", "other"]:
+    calls = any(isinstance(part, ToolCall) for part in parts)
     match response.finish_reason:
         case "length":
             return "length"
@@ -63,7 +64,10 @@ def reply_finish(
             return "refused"
         case "tool_call" | "stop":
             # Some endpoints say "stop" beside their calls.
-            return "tool_calls" if any(isinstance(part, ToolCall) for part in parts) else "stop"
+            return "tool_calls" if calls else "stop"
+        case None:
+            # A reason that the library has no word for.
+            return "tool_calls" if calls else "other"
         case _:
             return "other"
 

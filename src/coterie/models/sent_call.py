@@ -9,7 +9,8 @@ from typing import Any
 
 from coterie.models.text import well_formed
 
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+LONGEST_ID = 40
+_ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_ID}}}")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 INVALID = "INVALID_JSON"
 """The key under which arguments stand that are no JSON object."""
@@ -20,6 +21,12 @@ def sent_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
     return "call_" + hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+def chat_id(call_id: str) -> str:
+    """The id for the OpenAI chat protocol, where any characters will do: some models read meaning into their ids."""
+    fits = len(call_id) <= LONGEST_ID and well_formed(call_id) is call_id
+    return call_id if fits else sent_id(call_id)
 
 
 def sent_name(name: str) -> str:

@@ -7,7 +7,19 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from coterie.core.message import ImagePart, Message, Part, TextPart, ThinkingPart, ToolCall
 from coterie.core.session import ASIDE, Session
@@ -126,6 +138,15 @@ class SessionRows:
     def keep_result(self, session_id: str, call_id: str, content: str, at: str) -> None:
         self._connection.execute(
             insert(_r).values(session_id=session_id, call_id=call_id, content=content, created_at=at)
+        )
+
+    def copy_results(self, source_id: str, target_id: str) -> None:
+        """For a fork, whose transcript names the same calls."""
+        rows = select(literal(target_id), _r.c.call_id, _r.c.content, _r.c.created_at).where(
+            _r.c.session_id == source_id
+        )
+        self._connection.execute(
+            insert(_r).from_select(["session_id", "call_id", "content", "created_at"], rows)
         )
 
     def kept_result(self, session_id: str, call_id: str) -> str | None:

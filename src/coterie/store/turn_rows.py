@@ -15,6 +15,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -56,7 +57,9 @@ _CLAIM = (
     update(_j)
     .where(
         _j.c.run_id == bindparam("run"),
-        _j.c.state.in_([s.value for s in before(TurnState.RUNNING)]),
+        _j.c.epoch <= bindparam("to_epoch"),
+        # A list after IN would be written out anew at every execution.
+        or_(*(_j.c.state == s.value for s in before(TurnState.RUNNING))),
         _ACTIVE_AGENT,
     )
     .values(
@@ -239,15 +242,20 @@ class TurnRows:
         if done.rowcount != 1:
             raise ClaimLost(f"the turn {run_id} is no longer ours")
 
-    def end(self, run_id: str, state: TurnState, at: str, *, error: str | None = None) -> bool:
-        """Finish a turn that will not be answered. False if it had ended already."""
+    def end(
+        self, run_id: str, state: TurnState, at: str, *, error: str | None = None, epoch: int | None = None
+    ) -> bool:
+        """Finish a turn that will not be answered. False if it had ended already, or is not of this epoch."""
+        query = update(_j).where(_j.c.run_id == run_id, _j.c.state.in_([s.value for s in before(state)]))
+        if epoch is not None:
+            query = query.where(_j.c.epoch == epoch)
         done = self._connection.execute(
-            update(_j)
-            .where(_j.c.run_id == run_id, _j.c.state.in_([s.value for s in before(state)]))
-            .values(state=state.value, error=error, ended_at=at, open_call=None)
+            query.values(state=state.value, error=error, ended_at=at, open_call=None)
         )
+        if done.rowcount != 1:
+            return False
         self._connection.execute(delete(_b).where(_b.c.run_id == run_id))
-        return done.rowcount == 1
+        return True
 
     # Steering
 

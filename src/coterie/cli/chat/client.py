@@ -209,7 +209,8 @@ class RemoteClient:
 
         self._number += 1
         number = self._number
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
         frame = {"type": "req", "id": number, "method": method, "params": params}
         try:
             await self._socket.send(json.dumps(frame))
@@ -268,9 +269,14 @@ class RemoteClient:
             self._events.put_nowait(Event(BACK, {}))
 
     async def _read(self) -> None:
-        """Frames, until the socket is closed."""
-        async for text in self._socket:
-            frame = json.loads(text)
+        """Frames, until the socket is closed, in whatever way."""
+        from websockets.exceptions import ConnectionClosed
+
+        while True:
+            try:
+                frame = json.loads(await self._socket.recv())
+            except ConnectionClosed:
+                return
             if frame["type"] == "event":
                 self._events.put_nowait(Event(frame["event"], frame["payload"]))
                 continue

@@ -52,7 +52,7 @@ def render(text: str, terminal: Terminal) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    console.print(_markdown()(text, code_theme="ansi_dark", hyperlinks=False))
+    console.print(_markdown()(text))
     lines = [line.rstrip() for line in out.getvalue().split("\n")]
     shown = "\n".join(lines).strip("\n") + "\n"
     return shown if terminal.unicode else to_ascii(shown)
@@ -74,5 +74,12 @@ def _markdown() -> Any:
 
     class ChatMarkdown(Markdown):
         elements = {**Markdown.elements, "heading_open": LeftHeading}
+
+        def __init__(self, text: str) -> None:
+            super().__init__(text, code_theme="ansi_dark", hyperlinks=False)
+            # In a conversation, a line that was broken was meant to be.
+            for child in (child for token in self.parsed for child in token.children or ()):
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
 
     return ChatMarkdown

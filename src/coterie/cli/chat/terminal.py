@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+STEP = 4096
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = frozenset(("red", "green", "yellow", "cyan"))
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -98,7 +99,9 @@ def short(text: str, limit: int) -> str:
 def last_lines(text: str, columns: int, rows: int, width_of: Callable[[str], int]) -> list[str]:
     """The end of a text as it looks in a window of this size."""
     lines: list[str] = []
-    for line in reversed(text[-columns * rows :].split("\n")):
+    # Cut at steps, so that the lines of a long paragraph do not break elsewhere with every word that comes in.
+    start = max(len(text) - columns * rows, 0) // STEP * STEP
+    for line in reversed(text[start:].split("\n")):
         lines[:0] = _folded(line, columns, width_of)
         if len(lines) >= rows:
             break
@@ -119,6 +122,8 @@ def _folded(line: str, columns: int, width_of: Callable[[str], int]) -> list[str
 
 
 def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
-    """What the person's locale says. Python itself takes UTF-8 for granted where it is plain C."""
+    """What the person's locale says. Where it is plain C, Python takes UTF-8 for granted and says so itself."""
+    if environment.get("LANG") in ("C", "POSIX") and environment.get("LC_CTYPE", "C.UTF-8") == "C.UTF-8":
+        return "utf" in environment.get("LC_ALL", "").lower()
     chosen = next((v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := environment.get(n))), "")
     return not chosen or "utf" in chosen.lower()

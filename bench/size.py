@@ -1,0 +1,121 @@
+"""What a household weighs: bytes of its first request, memory, and the time to its first answer.
+
+python -m bench size [--markdown]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.drive import memory
+from bench.house import Mock, furnish, home_folder, line_to, message, mock_process
+from bench.row import Row, at_most
+from bench.start import alternate, command
+from bench.turns import take_turns
+from tests.support.gateway import GatewayProcess, running
+
+NAME = "size"
+
+STARTS = 5
+IMPORTS = "import fastapi, uvicorn, sqlalchemy, pydantic_ai.direct, pydantic_ai.models.openai"
+FIRST_REQUEST = 6_000
+IDLE, WARM, GROWTH = 110, 140, 1.1
+SETTLE = 3
+"""Seconds without growth after which a gateway counts as idle: some of it is loaded in the background."""
+
+
+def run() -> list[Row]:
+    with mock_process() as mock, home_folder() as home:
+        furnish(home, mock.url, agents=())
+        return [first_request(home, mock), *resident(home), *first_answer(home, mock)]
+
+
+def first_request(home: Path, mock: Mock) -> Row:
+    """A default agent with no files of its own says hello."""
+    with running(home) as gateway:
+        line_to(gateway).ask(message("main", "first", "hello"))
+    record = mock.log()[-1]
+    what = f"first request of a default agent ({record['n_tools']} tools)"
+    return at_most(what, f"{record['bytes']:,} bytes", record["bytes"], FIRST_REQUEST)
+
+
+def resident(home: Path) -> list[Row]:
+    """Memory at rest, after 50 turns of one session, and after 1,000 over twenty."""
+    with running(home) as gateway:
+        pid = gateway.process.pid
+        idle = settled(pid)
+        line = line_to(gateway)
+        take_turns(line, "main", "rest-0", 50)
+        warm = memory(pid).rss
+        for number in range(1, 20):
+            take_turns(line, "main", f"rest-{number}", 50)
+        tired = memory(pid).rss
+        line.close()
+    return [
+        at_most("RSS idle", f"{idle:.0f} MiB", idle, IDLE, "MiB"),
+        at_most("RSS after 50 turns", f"{warm:.0f} MiB", warm, WARM, "MiB"),
+        at_most("RSS after 1,000 turns / after 50", f"{tired:.0f} / {warm:.0f} MiB", tired / warm, GROWTH),
+    ]
+
+
+def settled(pid: int) -> float:
+    """MiB once nothing more is being loaded."""
+    sizes = [0.0]
+    while len(sizes) <= SETTLE or sizes[-1] - sizes[-1 - SETTLE] > 0.5:
+        time.sleep(1)
+        sizes.append(memory(pid).rss)
+    return sizes[-1]
+
+
+def first_answer(home: Path, mock: Mock) -> list[Row]:
+    """From the command to the first answered turn, beside importing what no gateway can do without."""
+    fresh = home.with_name("fresh")
+    numbers = iter(range(1_000))
+
+    def on_a_fresh_home() -> float:
+        place = fresh / str(next(numbers))
+        furnish(place, mock.url, agents=())
+        return seconds_to_answer(place)
+
+    existing, new, imports = alternate(
+        STARTS,
+        lambda: seconds_to_answer(home),
+        on_a_fresh_home,
+        lambda: command(home, sys.executable, "-c", IMPORTS),
+    )
+    return [
+        at_most(
+            "start to first answered turn / the imports", _ms(existing, imports), existing / imports, 1.5
+        ),
+        Row("the same on a fresh home", _ms(new, imports), f"{new / imports:.2f}"),
+    ]
+
+
+def seconds_to_answer(home: Path) -> float:
+    facts = home / "run" / "gateway.json"
+    began = time.perf_counter()
+    gateway = GatewayProcess(home)
+    try:
+        while not _written_by(facts, gateway.process.pid):
+            if gateway.process.poll() is not None:
+                raise RuntimeError(f"the gateway ended at once:\n{gateway.log.read_text()}")
+            time.sleep(0.002)
+        gateway.url = json.loads(facts.read_text())["url"]
+        line_to(gateway).ask(message("main", "start", "hello"))
+        return time.perf_counter() - began
+    finally:
+        gateway.stop()
+
+
+def _written_by(facts: Path, pid: int) -> bool:
+    try:
+        return bool(json.loads(facts.read_text())["pid"] == pid)
+    except (OSError, ValueError):
+        return False
+
+
+def _ms(first: float, second: float) -> str:
+    return f"{first * 1000:.0f} / {second * 1000:.0f} ms"

@@ -1,0 +1,99 @@
+"""One message, one answer: for a line on the command line, and for pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Any
+
+from coterie.cli.chat.client import Client, reached
+from coterie.cli.chat.conversation import Choice, Conversation, Outcome, Unseen
+from coterie.cli.chat.screen import Screen, Straight
+from coterie.cli.chat.terminal import Terminal, last_lines
+from coterie.core.errors import CoterieError, Unavailable
+from coterie.engine.home import Home
+
+PATIENCE = 60
+"""Seconds to wait for a gateway that went away in the middle."""
+
+
+async def answer(home: Home, choice: Choice, message: str, *, shown: bool) -> dict[str, Any]:
+    """Ask, and wait for the answer. `shown`: as it comes in, on this terminal."""
+    async with reached(home, patience=PATIENCE) as client:
+        if not shown:
+            return await _answer(client, Unseen(), choice, message)
+        terminal = Terminal.here()
+        if not terminal.escapes:
+            return await _answer(client, Screen(terminal, Straight()), choice, message)
+        with Moving(terminal) as outlet:
+            return await _answer(client, Screen(terminal, outlet), choice, message)
+
+
+async def _answer(client: Client, view: Any, choice: Choice, message: str) -> dict[str, Any]:
+    conversation = await Conversation.begin(client, view, choice)
+    following = asyncio.create_task(conversation.follow())
+    asking = asyncio.create_task(_ask(conversation, message))
+    try:
+        await asyncio.wait((following, asking), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            following.result()
+        run_id, outcome = await asking
+    except asyncio.CancelledError:  # Ctrl-C: the person wants no answer any more
+        with suppress(CoterieError):
+            await conversation.stop()
+        raise
+    finally:
+        following.cancel()
+        asking.cancel()
+    if outcome.state == "error":
+        raise Unavailable(outcome.text)
+    if outcome.state == "aborted":
+        raise Unavailable("the turn was stopped before it had an answer")
+    return {
+        "text": outcome.text,
+        "run_id": run_id,
+        "session": conversation.key,
+        "agent_id": conversation.agent_id,
+    }
+
+
+async def _ask(conversation: Conversation, message: str) -> tuple[str, Outcome]:
+    run = await conversation.ask(message)
+    return run.id, await run.ended
+
+
+class Moving:
+    """An outlet for a terminal without a prompt: the end of what comes in is drawn again and again."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        from rich.cells import cell_len
+        from rich.console import Console
+        from rich.live import Live
+
+        self._terminal = terminal
+        self._width_of = cell_len
+        self._console = Console(no_color=not terminal.colour, highlight=False)
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+
+    def __enter__(self) -> Moving:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    async def write(self, text: str, tail: str | None = None) -> None:
+        from rich.text import Text
+
+        self._live.update(Text(""), refresh=True)
+        self._live.stop()
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._live.start()
+
+    def show(self, text: str, *, dim: bool) -> None:
+        from rich.text import Text
+
+        lines = last_lines(text, self._terminal.columns, self._terminal.lines - 2, self._width_of)
+        self._live.update(Text("\n".join(lines), style="dim" if dim else ""), refresh=True)
