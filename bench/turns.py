@@ -21,6 +21,8 @@ from statistics import median
 from typing import Any
 
 import httpx
+from sqlalchemy import event
+
 from bench.drive import cpu_seconds, machine
 from bench.house import (
     AGENTS,
@@ -34,8 +36,6 @@ from bench.house import (
 )
 from bench.line import Line, closed_loop
 from bench.row import Row, at_least, at_most, markdown, plain
-from sqlalchemy import event
-
 from coterie.app import opened, running_engine
 from coterie.core.clock import now_iso
 from coterie.core.message import Message

@@ -169,18 +169,10 @@ async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator
             model = known[name] = await asyncio.to_thread(catalog.resolve, name)
         return model
 
-    async def warm_up() -> None:
-        """Import the default model's provider before the first message needs it."""
-        with contextlib.suppress(CoterieError):
-            await resolve(gateway.registry.sync.config.default_model)
-
     await gateway.start(resolve, run=run)
-    warming = asyncio.create_task(warm_up()) if run else None
     try:
         yield
     finally:
-        if warming is not None:
-            warming.cancel()
         await gateway.stop()
         if catalog is not None:
             await catalog.aclose()

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs import generate
 from typer.main import get_command
 
 from coterie.api.methods import METHODS
 from coterie.cli import app
+from docs import generate
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (

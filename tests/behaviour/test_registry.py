@@ -660,6 +660,25 @@ def test_no_broken_file_keeps_a_household_from_opening(house: House, broken: str
         assert house.text == broken
 
 
+def test_a_file_that_cannot_be_edited_does_not_keep_a_household_from_opening(house: House) -> None:
+    """An addition was cut short before the file got it, and then somebody wrote the file as one flow mapping."""
+    house.save(COMMENTED)
+    with house.open() as registry:
+        with registry._store.read() as tx:
+            agreed = tx.meta.get("agreed")
+        assert agreed is not None
+        registry.create("miles")
+        with registry._store.write() as tx:
+            tx.meta.set("agreed", agreed)
+    house.save("{agents: {roster: [{name: dot, label: Dot}, {name: rose}]}}\n")
+    with house.open() as registry:
+        assert "in the file" in registry.sync.state.problems[0].message
+        assert set(active(registry)) == {"main", "dot", "rose", "miles"}
+        house.save("agents: {roster: [{name: dot, label: Dot}, {name: rose}]}\n")
+        assert registry.sync.refresh().problems == ()
+        assert "name: miles" in house.text
+
+
 def test_a_first_start_on_a_broken_file_still_opens(house: House) -> None:
     house.save("agents: [\n")
     with house.open() as registry:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import mock_llm
-
 from coterie.core.ports import Model
 from coterie.core.session import Session
 from coterie.engine.brain import Brain

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import mock_llm
-
 from coterie.app import opened
 from coterie.core.events import LAST, ChatEvent
 from coterie.core.message import Message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -170,9 +171,14 @@ def test_lines_that_belong_together(place: Path) -> None:
     assert "+one\n+two\n" in history
 
 
-def test_ctrl_c_stops_the_reply_and_not_the_program(home: Path) -> None:
+@pytest.mark.parametrize("attached", [False, True], ids=["alone", "gateway"])
+def test_ctrl_c_stops_the_reply_and_not_the_program(home: Path, attached: bool) -> None:
     home.mkdir()
-    with mock_model() as mock, running_or_not(home, config(mock.base_url)) as place, chatting(place) as pane:
+    with mock_model() as mock, ExitStack() as stack:
+        (home / "agent.yaml").write_text(config(mock.base_url))
+        if attached:
+            stack.enter_context(running(home))
+        pane = stack.enter_context(chatting(home))
         pane.wait("session main")
         pane.say("DELAY 600000 [t:slow]")
         mock.wait_for(lambda log: len(log) == 1)
@@ -186,12 +192,6 @@ def test_ctrl_c_stops_the_reply_and_not_the_program(home: Path) -> None:
         pane.wait(lambda seen: "half a line" not in seen and "leaves" in seen)
         pane.press("C-c")
         assert pane.ended() == 0
-
-
-@contextmanager
-def running_or_not(home: Path, text: str) -> Iterator[Path]:
-    (home / "agent.yaml").write_text(text)
-    yield home
 
 
 def test_what_is_said_meanwhile_steers(home: Path) -> None:
@@ -239,6 +239,36 @@ def test_a_reply_streams_and_ends_as_markdown(home: Path) -> None:
             seen = pane.wait(lambda seen: "print(1)" in seen and "```" not in seen)
             assert "• two" in seen and "- tw" not in seen and "**" not in seen
             assert "[2J[31mred?" in seen, "what a model says cannot move the cursor"
+
+
+def test_a_reply_that_breaks_off_starts_over(home: Path) -> None:
+    home.mkdir()
+
+    def answer(exchange: Exchange) -> None:
+        if exchange.number > 1:
+            exchange.reply("the whole of it")
+            return
+        exchange.begin()
+        exchange.chunk({"role": "assistant", "reasoning_content": "let me see\n"})
+        exchange.chunk({"content": "the wh"})
+
+    with model_server() as server:
+        server.answer = answer
+        (home / "agent.yaml").write_text(config(server.base_url))
+        with chatting(home) as pane:
+            pane.wait("session main")
+            pane.say("hi")
+            pane.wait("starts over")
+            pane.wait("the whole of it")
+            dimmed = r"\x1b\[(0;)?2m(\x1b\[[0-9;]+m)*let me see"
+            assert re.search(dimmed, pane.text(escapes=True)), "thoughts are dim"
+
+
+def test_a_gateway_that_does_not_know_us(gateway: GatewayProcess) -> None:
+    with chatting(gateway.home, COTERIE_TOKEN="wrong") as pane:
+        assert pane.ended() == 1
+        assert "error: the token is not valid" in pane.text()
+        assert "Traceback" not in pane.text()
 
 
 def test_errors_are_one_line_and_the_chat_goes_on(home: Path) -> None:

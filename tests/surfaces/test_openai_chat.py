@@ -635,7 +635,7 @@ def test_closing_the_iterator_closes_the_connection() -> None:
         ):
             stream = model.stream(ask())
             assert await anext(stream) == TextDelta("well")
-            closing: Coroutine[Any, Any, None] = stream.aclose()  # type: ignore[attr-defined]
+            closing: Coroutine[Any, Any, None] = stream.aclose()
             await closing
             await server.gone.wait()
 

@@ -9,7 +9,6 @@ from coterie.api import payloads as p
 from coterie.api.method import method
 from coterie.core.agent import Agent, AgentSpec, AgentState
 from coterie.core.errors import InvalidRequest, NotFound
-from coterie.core.policy import permits
 from coterie.engine.gateway import Gateway
 from coterie.engine.roster_sync import Sync
 from coterie.engine.workspace import FileContent, FileInfo
@@ -239,18 +238,11 @@ def _info(gateway: Gateway, agent: Agent) -> p.AgentInfo:
 def _effective(gateway: Gateway, agent: Agent) -> p.Effective:
     """What a turn of this agent would have, from the resolver that turns use."""
     brain = gateway.brains.of(agent.id)
-    spec = brain.spec
-    others = [a for a in gateway.registry.agents() if a.state is AgentState.ACTIVE and a.id != agent.id]
     return p.Effective(
         model=brain.model,
         tools=[schema.name for schema in brain.schemas],
-        skills=gateway.registry.skills(spec, gateway.home.skill_names()),
-        agents=[
-            other.id
-            for other in others
-            if other.spec.get("ui_visible") is not False
-            and permits(other.id, spec.agent_allowlist, spec.agent_denylist)
-        ],
+        skills=gateway.registry.skills(brain.spec, gateway.home.skill_names()),
+        agents=gateway.brains.peers(agent.id, brain.spec),
     )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from coterie import __version__
 from coterie.cli import agent, doctor, prompt, serve, token, usage
+from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
+app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
 app.add_typer(token.app, name="token")
 app.add_typer(prompt.app, name="prompt")

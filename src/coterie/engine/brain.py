@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
 from coterie.core.errors import NotFound
-from coterie.core.policy import Decision, tool_decision
+from coterie.core.policy import Decision, permits, tool_decision
 from coterie.core.ports import ToolSchema
 from coterie.core.prompt import BASE_FILES, FILES, Budget, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
@@ -61,6 +61,7 @@ class Brains:
         self._default: str | None = None
         self._states: dict[str, bool] = {}
         self._warned: set[tuple[str, str]] = set()
+        self._visible: list[str] | None = None
         registry.sync.listen(lambda _: self.forget())
 
     def forget(self) -> None:
@@ -68,6 +69,20 @@ class Brains:
         self._kept.clear()
         self._states.clear()
         self._default = None
+        self._visible = None
+
+    def peers(self, agent_id: str, spec: AgentSpec) -> list[str]:
+        """Other active agents that may be seen, through this agent's lists."""
+        if self._visible is None:
+            self._visible = [
+                agent.id
+                for agent in self._registry.agents()
+                if agent.state is AgentState.ACTIVE and agent.spec.get("ui_visible") is not False
+            ]
+        allow, deny = spec.agent_allowlist, spec.agent_denylist
+        if allow is None and not deny:
+            return [name for name in self._visible if name != agent_id]
+        return [name for name in self._visible if name != agent_id and permits(name, allow, deny)]
 
     def agent_of(self, session: Session) -> str:
         """Who runs a session now: its agent while that is active, else the default."""

@@ -79,7 +79,10 @@ class RosterSync:
                 return self._merge(None, yes=yes)
             except ConfigError as error:
                 self._reject(error)
-                return self.state
+            except Conflict as error:
+                # The file is right but cannot be edited; nobody asked for an edit that could be refused.
+                self._reject(ConfigError([Problem(error.message)]))
+            return self.state
 
     def edit(self, edit: Callable[[Household], None]) -> None:
         with self.locked():

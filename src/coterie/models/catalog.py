@@ -133,7 +133,12 @@ class ModelCatalog:
                 f"provider {provider!r} has the type {settings.type!r}, which is not available; "
                 f"available are {', '.join(sorted(self._makers))}"
             )
-        return make(name, settings)
+        try:
+            return make(name, settings)
+        except ImportError as error:
+            raise _unknown(
+                f"{name} needs the package {error.name or 'of its provider'}, which is missing: install Coterie anew"
+            ) from error
 
     def _describe(self, name: str, settings: ProviderSettings) -> ProviderState:
         kind = TYPES.get(settings.type, ProviderType())

@@ -53,10 +53,12 @@ class Talk:
             await asyncio.gather(prompting, return_exceptions=True)
         in_middle = self._conversation is not None and self._conversation.busy
         alone = self._client is not None and self._client.in_process
-        failed = living.done() and not living.cancelled() and living.exception()
+        failed = living.exception() if living.done() and not living.cancelled() else None
+        while isinstance(failed, BaseExceptionGroup):
+            failed = failed.exceptions[0]
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)
-        if failed:
+        if failed is not None:
             raise failed
         prompting.result()
         if self._unsent is not None:
