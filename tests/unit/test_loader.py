@@ -11,7 +11,15 @@ import pytest
 from coterie.core.tool import ToolContext
 from coterie.tools.loader import load_tools
 
-BUILT_IN = {"system_time", "system_status", "files_read", "files_write", "files_edit", "files_list"}
+BUILT_IN = {
+    "system_time",
+    "system_status",
+    "files_read",
+    "files_write",
+    "files_edit",
+    "files_list",
+    "results_read",
+}
 
 DICE = """
 from coterie import tool
@@ -49,7 +57,7 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
         loaded = load_tools(folder)
         assert set(loaded.tools) == BUILT_IN
         assert loaded.problems == []
-    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files"}
+    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files", "results"}
 
 
 def test_a_drop_in_file_adds_its_tools_under_its_own_name(plugins: Path) -> None:
@@ -146,7 +154,7 @@ def test_a_plugin_cannot_take_the_id_of_another(plugins: Path) -> None:
 def test_plugins_and_tools_can_be_disabled(plugins: Path) -> None:
     (plugins / "bad.py").write_text("raise ValueError")
     (plugins / "dice.py").write_text(DICE)
-    loaded = load_tools(plugins, ["bad", "files", "system_status"])
+    loaded = load_tools(plugins, ["bad", "files", "results", "system_status"])
     assert (set(loaded.tools), loaded.problems) == ({"system_time", "dice_roll"}, [])
 
 

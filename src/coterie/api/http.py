@@ -105,7 +105,7 @@ class _ScopeFirst(APIRoute):
         async def handle_if_allowed(request: Request) -> Response:
             for check in checks:
                 assert check is not None
-                check(request)
+                await check(request)
             return await handle(request)
 
         return handle_if_allowed

@@ -94,5 +94,9 @@ def _pick(name: str, was: Any, told: Any, runs: Any, overruled: list[str]) -> An
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal and of one kind: `true` is not 1."""
+    """Equal and of one kind, all the way down: `true` is not 1."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
     return type(a) is type(b) and bool(a == b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -111,6 +112,7 @@ class RosterSync:
         The registry commits first, the file follows, and only then do both count as agreed:
         cut short anywhere, the next merge finds what is left to do.
         """
+        give_up = time.monotonic() + 3 * STABLE_AFTER
         while True:
             with self._store.read() as tx:
                 revision = int(tx.meta.get("revision") or 0)
@@ -126,10 +128,14 @@ class RosterSync:
             told = Roster(parsed.entries, parsed.config.agents.default)
             plan = merge(agreed.roster, told, household.roster({**told.entries, **agreed.entries}))
             held, settling = self._follow_file(household, plan, agreed, parsed, age, yes)
+            if settling and edit is not None:
+                # Perhaps only half of it is written: what we put in its place would take the other half away.
+                self._wait_for_the_rest(age, give_up)
+                continue
             if edit is not None:
                 edit(household)
             wanted = self._wanted(household, told, {*held, *settling})
-            new_text = write_roster(text or FRESH, wanted)
+            new_text = text if settling and text else write_roster(text or FRESH, wanted)
             if edit is not None:
                 parsed = self._check_result(new_text, household)
             waiting = tuple(dict.fromkeys((*held, *settling)))
@@ -175,6 +181,12 @@ class RosterSync:
         for one in household.changes:
             self.tell(one)
         return outcome
+
+    def _wait_for_the_rest(self, age: float, give_up: float) -> None:
+        """Until a file that lost entries has been left alone for a while."""
+        if time.monotonic() > give_up:
+            raise Conflict("agent.yaml keeps changing; try again when nobody is saving it")
+        time.sleep(max(0.05, STABLE_AFTER - abs(age)))
 
     def _follow_file(
         self, household: Household, plan: Merge, agreed: Agreed, parsed: Parsed, age: float, yes: bool

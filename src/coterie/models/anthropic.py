@@ -113,7 +113,7 @@ class AnthropicMessages(PydanticModel):
         if part.signature.startswith(_REDACTED):
             data = part.signature.removeprefix(_REDACTED)
             return pai.ThinkingPart("", id=_REDACTED_ID, signature=data, provider_name="anthropic")
-        return pai.ThinkingPart(part.text, signature=part.signature, provider_name="anthropic")
+        return pai.ThinkingPart(well_formed(part.text), signature=part.signature, provider_name="anthropic")
 
 
 def _forget(part: ThinkingPart) -> None:

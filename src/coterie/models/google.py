@@ -75,7 +75,7 @@ class GoogleGemini(PydanticModel):
             return None
         if part.text:
             return pai.ThinkingPart(
-                part.text, provider_name="google", provider_details={_SIGNATURE: part.signature}
+                well_formed(part.text), provider_name="google", provider_details={_SIGNATURE: part.signature}
             )
         return pai.ThinkingPart("", signature=part.signature, provider_name="google")
 
