@@ -56,6 +56,7 @@ TEXT = 20
 """Characters of each of the many messages."""
 PAIRS = 4
 """Sessions of each length that take part in the comparison."""
+LENGTH_ROUNDS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class Times:
 
     @property
     def beyond(self) -> float:
-        return self.turn - self.alone
+        """Each turn beside the bare request with its bytes, a moment later: a slow minute meets both."""
+        return median(turn - bare for turn, bare in zip(self.turns, self.bare, strict=True))
 
     def measure(self, house: House, bare: BareProcess, line: Line, agent: str, user: str, count: int) -> None:
         """So many turns, then the requests they led to once more without the gateway."""
@@ -256,7 +258,7 @@ def length(house: House, bare: BareProcess) -> list[Row]:
     for user, _ in names:
         take_turns(line, "rose", user, 2)
         bare.repeat()
-    for _ in range(BLOCK):
+    for _ in range(LENGTH_ROUNDS):
         for user, times in names:
             times.measure(house, bare, line, "rose", user, 1)
     line.close()

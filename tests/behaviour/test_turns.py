@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -41,6 +42,51 @@ class Gate:
         self.begun.append(text)
         await self.open.wait()
         return f"answer to {text}"
+
+
+# Order
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400), timedelta(seconds=-1)])
+def test_a_clock_that_jumps_changes_nothing(
+    home: Path, jump: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Order, keys, backlog and recovery rest on counters: an hour set back and forth loses and repeats nothing."""
+
+    class Clock(datetime):
+        ahead = timedelta()
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + cls.ahead
+
+    monkeypatch.setattr("coterie.core.clock.datetime", Clock)
+
+    async def story() -> None:
+        gate = Gate()
+        model = FunctionModel(gate.reply)
+        async with household(home, model) as house:
+            sent = [await house.send("one", key="k1")]
+            await until(lambda: gate.begun)
+            for number, text in enumerate(("two", "three", "four")):
+                Clock.ahead = jump * (number % 2)
+                sent.append(await house.send(text))
+            Clock.ahead = jump
+            await house.crash()
+            Clock.ahead = -jump
+            gate.open.set()
+            await house.restart()
+            assert (await house.send("one", key="k1")).run_id == sent[0].run_id
+            answers = [(await house.outcome(receipt)).text for receipt in sent]
+            assert answers == [f"answer to {text}" for text in ("one", "two", "three", "four")]
+            await house.idle()
+            history = await house.history()
+            assert [m.text for m in history if m.origin == "user"] == ["one", "two", "three", "four"]
+            assert [m.seq for m in history] == list(range(1, len(history) + 1))
+            assert sum(m.role == "assistant" for m in history) == 4
+            assert model.refused == []
+
+    run(story())
 
 
 # Idempotency

@@ -216,7 +216,8 @@ def _sqlite(file: Path) -> Engine:
     def begin(connection: Connection) -> None:
         # A deferred transaction that turns into a write fails at once when another process wrote meanwhile.
         writes = connection.get_execution_options().get("coterie_write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
 
@@ -245,8 +246,9 @@ def _typed_errors() -> Iterator[None]:
     """A database that cannot be reached or is held by another process is a typed, retryable error."""
     try:
         yield
-    except OperationalError as error:
-        reason = str(error.orig).strip().splitlines()[0] if error.orig is not None else str(error)
+    except (OperationalError, sqlite3.OperationalError) as error:
+        cause = error.orig if isinstance(error, OperationalError) else error
+        reason = str(cause or error).strip().splitlines()[0]
         kind = Busy if "locked" in reason or "busy" in reason else Unavailable
         raise kind(f"the database cannot be used now: {reason}") from error
     except DBAPIError as error:
