@@ -184,7 +184,7 @@ def test_a_session_sticks_to_its_agent_and_null_reads_as_the_default(home: Path)
             house.gateway.registry.set_default("miles")
             await house.say("once more")
             assert [m.agent_id for m in await house.history()] == ["main"] * 4 + ["rose"] * 2 + ["miles"] * 2
-            listed = await house.engine.sessions.list(agent_id="miles")
+            listed, _ = await house.engine.sessions.list(agent_id="miles")
             assert [s.id for s in listed] == [session.id]
 
     run(story())
@@ -494,7 +494,7 @@ def test_rename_pin_attributes_and_the_order_of_the_list(home: Path) -> None:
             made = [await sessions.create(agent_id="rose", name=f"s{n}") for n in range(4)]
 
             async def names() -> list[str | None]:
-                return [s.name for s in await sessions.list(agent_id="rose")]
+                return [s.name for s in (await sessions.list(agent_id="rose"))[0]]
 
             assert await names() == ["s3", "s2", "s1", "s0"]
             await sessions.patch(made[0].id, attributes={"k": {"Camel_Key": 1}, "gone": 1})
@@ -508,10 +508,46 @@ def test_rename_pin_attributes_and_the_order_of_the_list(home: Path) -> None:
             kept = await sessions.get(made[0].id)
             assert kept.attributes == {"k": {"Camel_Key": 1}}
             assert (await sessions.patch(made[0].id, name="")).name is None
-            assert await sessions.list(agent_id="miles") == []
+            assert await sessions.list(agent_id="miles") == ([], None)
             for wrong in ({"name": "x" * 201}, {"attributes": {"x": "y" * 70_000}}):
                 with pytest.raises(InvalidRequest):
                     await sessions.patch(made[0].id, **wrong)
+
+    run(story())
+
+
+@pytest.mark.parametrize("pins", [0, 1, 3, 5, 7])
+def test_pages_of_the_list_hold_every_session_once(home: Path, pins: int) -> None:
+    async def story() -> None:
+        async with household(home, FunctionModel(echo), roster=ROSTER) as house:
+            sessions = house.engine.sessions
+            for number in range(7):
+                made = await sessions.create(agent_id="rose", name=f"s{number}")
+                if number < pins:
+                    await sessions.patch(made.id, pinned=True)
+            whole = [s.id for s in (await sessions.list(agent_id="rose"))[0]]
+            paged: list[str] = []
+            cursor: str | None = None
+            while True:
+                page, cursor = await sessions.list(agent_id="rose", limit=2, after=cursor)
+                paged += [s.id for s in page]
+                if cursor is None:
+                    break
+            assert paged == whole
+            with pytest.raises(InvalidRequest):
+                await sessions.list(after="yesterday")
+
+    run(story())
+
+
+def test_a_conversation_that_nobody_used_yet_can_be_named_and_handed_over(home: Path) -> None:
+    async def story() -> None:
+        async with household(home, FunctionModel(echo), roster=ROSTER) as house:
+            sessions = house.engine.sessions
+            assert (await sessions.patch("agent:rose:main", name="Rose")).name == "Rose"
+            assert (await sessions.set_agent("agent:miles:main", "rose")).agent_id == "rose"
+            with pytest.raises(NotFound):
+                await sessions.patch("agent:rose:web:nothing", name="x")
 
     run(story())
 

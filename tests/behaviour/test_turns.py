@@ -970,6 +970,6 @@ def test_unknown_and_archived_agents_and_deleted_sessions_are_refused(home: Path
             for ref, error in refused:
                 with pytest.raises(error):
                     await house.send("hello", ref)
-            assert (await house.engine.sessions.list()) == []
+            assert (await house.engine.sessions.list()) == ([], None)
 
     run(story())

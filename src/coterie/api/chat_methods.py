@@ -17,10 +17,9 @@ from coterie.engine.sessions import message_payload
 @method("sessions.list", "read")
 async def sessions_list(gateway: Gateway, params: p.SessionsList) -> p.SessionList:
     """Sessions, pinned ones first, then by last update."""
-    found = await gateway.engine.sessions.list(
-        agent_id=params.agent_id, kinds=params.kinds, limit=params.limit, before=params.before
+    found, cursor = await gateway.engine.sessions.list(
+        agent_id=params.agent_id, kinds=params.kinds, limit=params.limit, after=params.before
     )
-    cursor = found[-1].updated_at if len(found) == params.limit else None
     return p.SessionList(sessions=[session_info(gateway, s) for s in found], next_cursor=cursor)
 
 

@@ -240,7 +240,7 @@ def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
     async def list_sessions(
         agent_id: Annotated[str | None, Query(alias="agentId", max_length=200)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-        before: Annotated[str | None, Query(max_length=100)] = None,
+        before: Annotated[str | None, Query(max_length=200)] = None,
         caller: Caller = _needs("read"),
     ) -> p.SessionList:
         """Sessions, pinned ones first, then by last update."""

@@ -343,7 +343,7 @@ class SessionsList(Params):
     agent_id: AgentId | None = None
     kinds: list[Literal["main", "dm", "group", "subagent", "cron", "web", "api"]] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
-    before: ShortText | None = Field(None, description="Only sessions updated before this moment.")
+    before: ShortText | None = Field(None, description="The `next_cursor` of the page before.")
 
 
 class SessionCreateBody(Wire):

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from coterie.core.agent import Agent, AgentState
 from coterie.core.errors import CoterieError
 from coterie.core.message import Message, Origin, Part, Role, Usage
-from coterie.core.session import Session
+from coterie.core.session import ListPlace, Session
 from coterie.core.token import Token
 from coterie.core.turn import TurnJob, TurnState
 from coterie.core.usage import UsageKey, UsageRow
@@ -111,7 +111,7 @@ class SessionRows(Protocol):
         agents: Sequence[str | None] | None = None,
         kinds: Sequence[str] | None = None,
         limit: int = 200,
-        before: str | None = None,
+        after: ListPlace | None = None,
     ) -> list[Session]: ...
 
     def latest(self, agents: Sequence[str | None]) -> Session | None: ...

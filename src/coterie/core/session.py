@@ -36,6 +36,29 @@ class Session:
     updated_at: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """Where in the list of sessions a page ended: what the list is ordered by, at that moment."""
+
+    pinned_at: str | None
+    updated_at: str
+    id: str
+
+    @classmethod
+    def of(cls, session: Session) -> ListPlace:
+        return cls(session.pinned_at, session.updated_at, session.id)
+
+    @classmethod
+    def read(cls, cursor: str) -> ListPlace:
+        parts = cursor.split("~")
+        if len(parts) != 3:
+            raise InvalidRequest("this is no cursor of a list of sessions", details={"field": "before"})
+        return cls(parts[0] or None, parts[1], parts[2])
+
+    def __str__(self) -> str:
+        return "~".join((self.pinned_at or "", self.updated_at, self.id))
+
+
 def encode_peer(peer: str) -> str:
     """Peer ids are opaque; only what would clash with the key's own colons is encoded."""
     if not peer:

@@ -13,7 +13,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.message import Message
 from coterie.core.ports import InboxEntry, Store, StoreTransaction
-from coterie.core.session import ASIDE, Session, api_key, parse_key, web_key
+from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, TurnJob
 from coterie.engine.brain import Brains
 from coterie.engine.dispatcher import Dispatcher
@@ -88,15 +88,18 @@ class Sessions:
         agent_id: str | None = None,
         kinds: Sequence[str] | None = None,
         limit: int = PAGE,
-        before: str | None = None,
-    ) -> Sequence[Session]:
+        after: str | None = None,
+    ) -> tuple[Sequence[Session], str | None]:
+        """One page, and where the next begins."""
         agents: list[str | None] | None = None
         if agent_id is not None:
             agent = self._registry.get(agent_id)
             agents = [agent.id, None] if agent.is_default else [agent.id]
-        return await self._store.look(
-            lambda tx: tx.sessions.select(agents=agents, kinds=kinds, limit=limit, before=before)
+        place = None if after is None else ListPlace.read(after)
+        found = await self._store.look(
+            lambda tx: tx.sessions.select(agents=agents, kinds=kinds, limit=limit, after=place)
         )
+        return found, str(ListPlace.of(found[-1])) if len(found) == limit else None
 
     def running(self, session: Session) -> bool:
         worker = self._dispatcher.worker(session.id)
@@ -130,7 +133,7 @@ class Sessions:
         """Messages that contain the text, newest first."""
         if not query.strip():
             raise InvalidRequest("a search needs some text", details={"field": "query"})
-        sessions = await self.list(agent_id=agent_id, limit=10_000) if agent_id is not None else None
+        sessions = (await self.list(agent_id=agent_id, limit=10_000))[0] if agent_id is not None else None
 
         def look(tx: StoreTransaction) -> list[tuple[Session, Message]]:
             only = None if sessions is None else [s.id for s in sessions]
@@ -260,7 +263,7 @@ class Sessions:
         checked = _checked_name(name)
 
         def change(tx: StoreTransaction) -> Session:
-            session = self.find(tx, ref)
+            session = self.find_or_make(tx, ref)
             at = now_iso()
             merged = {**session.attributes, **(attributes or {})}
             after = replace(
@@ -280,7 +283,7 @@ class Sessions:
         """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
 
         def change(tx: StoreTransaction) -> tuple[Session, Message | None]:
-            session = self.find(tx, ref)
+            session = self.find_or_make(tx, ref)
             former = self._brains.agent_of(session)
             target = self._active(agent_id)
             if session.agent_id == target:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    and_,
     bindparam,
     delete,
     func,
@@ -22,7 +23,7 @@ from sqlalchemy import (
 )
 
 from coterie.core.message import ImagePart, Message, Part, TextPart, ThinkingPart, ToolCall
-from coterie.core.session import ASIDE, Session
+from coterie.core.session import ASIDE, ListPlace, Session
 from coterie.store import schema
 
 _s = schema.sessions
@@ -70,7 +71,7 @@ class SessionRows:
         agents: Sequence[str | None] | None = None,
         kinds: Sequence[str] | None = None,
         limit: int = 200,
-        before: str | None = None,
+        after: ListPlace | None = None,
     ) -> list[Session]:
         """Pinned first, newest pin first; then by last update."""
         query = select(_s).order_by(
@@ -80,8 +81,8 @@ class SessionRows:
             query = query.where(_bound_to(agents))
         if kinds is not None:
             query = query.where(_s.c.kind.in_(kinds))
-        if before is not None:
-            query = query.where(_s.c.pinned_at.is_(None), _s.c.updated_at < before)
+        if after is not None:
+            query = query.where(_behind(after))
         return [read_session(row) for row in self._connection.execute(query.limit(limit))]
 
     def latest(self, agents: Sequence[str | None]) -> Session | None:
@@ -171,6 +172,20 @@ class SessionRows:
         if session_ids is not None:
             statement = statement.where(_m.c.session_id.in_(session_ids))
         return [(row.session_id, message(row)) for row in self._connection.execute(statement)]
+
+
+def _behind(place: ListPlace) -> ColumnElement[bool]:
+    """Rows that the list shows after this place."""
+    later = or_(
+        _s.c.updated_at < place.updated_at, and_(_s.c.updated_at == place.updated_at, _s.c.id > place.id)
+    )
+    if place.pinned_at is None:
+        return and_(_s.c.pinned_at.is_(None), later)
+    return or_(
+        _s.c.pinned_at.is_(None),
+        _s.c.pinned_at < place.pinned_at,
+        and_(_s.c.pinned_at == place.pinned_at, later),
+    )
 
 
 def _bound_to(agents: Sequence[str | None]) -> ColumnElement[bool]:
