@@ -87,6 +87,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
     import uvicorn
 
     from coterie.api.guard import is_loopback
+    from coterie.api.head import BoundedHead
     from coterie.api.http import create_app
     from coterie.api.rpc import HARD_LIMIT
 
@@ -123,7 +124,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
 
         config = uvicorn.Config(
             create_app(gateway, lifespan, address[0]),
-            http="httptools",
+            http=BoundedHead,
             loop="uvloop",
             ws="websockets-sansio",
             ws_max_size=HARD_LIMIT,

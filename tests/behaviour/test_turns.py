@@ -23,7 +23,7 @@ from coterie.engine.home import Home
 from coterie.engine.transcripts import KEPT_MESSAGES
 from coterie.store.database import Database
 from coterie.testing import Scripted, ScriptedModel, call, thinking
-from tests.support.house import MAIN, FunctionModel, household, last_user, run, until
+from tests.support.house import MAIN, FunctionModel, household, last_user, run, until, write_config
 
 
 def echo(request: ModelRequest) -> Scripted:
@@ -179,12 +179,18 @@ def test_one_turn_per_session_and_limits_per_agent_and_in_all(home: Path) -> Non
             await asyncio.sleep(0.05)
             # Two of rose's four sessions, and one of miles's three: the household's third place.
             assert sorted(t.split()[0] for t in gate.begun) == ["miles", "rose", "rose"]
+            # A saved file applies from the next turn on.
+            write_config(home, roster, "turns: {concurrency: 5}")
+            house.gateway.registry.sync.refresh()
+            await house.send("new", "agent:main:dm:new")
+            await until(lambda: "new" in gate.begun)
             gate.open.set()
             for n in range(4):
                 await house.idle(f"agent:rose:dm:{n}")
             for n in range(3):
                 await house.idle(f"agent:miles:dm:{n}")
-            assert len(gate.begun) == 11
+            await house.idle("agent:main:dm:new")
+            assert len(gate.begun) == 12
 
     run(story())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -529,6 +530,24 @@ def test_bytes_that_are_no_proper_request_hurt_nobody(
             answer += chunk
     assert b" 500 " not in answer[:20] and b"Traceback" not in answer
     assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("line_break", [b"\r\nX-More: ", b""], ids=["many headers", "one header"])
+def test_headers_without_end_are_refused_early(
+    house: GatewayProcess, http: httpx.Client, line_break: bytes
+) -> None:
+    """Before any token is looked at, and long before they fill the memory."""
+    port = int(house.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-More: ")
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent < 50_000_000:
+                sent += raw.send(line_break + b"x" * 8000)
+    assert sent < 5_000_000  # what the two ends hold of it on the way
+    big = {"X-Big": "x" * 60_000}
+    assert http.get("/healthz", headers=big).status_code == 200
+    assert http.post("/api/sessions", content=b"x" * 200_000).status_code == 400
 
 
 def test_the_log_holds_no_traceback(house: GatewayProcess, http: httpx.Client) -> None:

@@ -145,7 +145,7 @@ class Engine:
         self.around = around = Surroundings(
             self._store, epoch, resolve_model, partial(_window, gateway.registry), (_time_line, *context)
         )
-        slots = Slots(gateway.registry.sync.config.turns.concurrency)
+        slots = Slots(lambda: gateway.registry.sync.config.turns.concurrency)
         self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots, run=run)
         self.sessions = Sessions(
             self._store,

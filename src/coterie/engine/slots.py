@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class Slots:
-    def __init__(self, total: int) -> None:
-        self._total = asyncio.Semaphore(total)
-        self._agents: dict[str, tuple[int, asyncio.Semaphore]] = {}
+    def __init__(self, total: Callable[[], int]) -> None:
+        self._limit = total
+        """What the configuration says now."""
+        self._known: dict[str | None, tuple[int, asyncio.Semaphore]] = {}
+        """By agent; under None, those of all together."""
 
     @asynccontextmanager
     async def held(self, agent_id: str, limit: int | None) -> AsyncIterator[Slot]:
-        slot = Slot(self._total, self._of_agent(agent_id, limit))
+        agent = None if limit is None else self._under(agent_id, limit)
+        slot = Slot(self._under(None, self._limit()), agent)
         await slot.take()
         try:
             yield slot
         finally:
             slot.give_back()
 
-    def _of_agent(self, agent_id: str, limit: int | None) -> asyncio.Semaphore | None:
-        if limit is None:
-            return None
-        known = self._agents.get(agent_id)
+    def _under(self, whose: str | None, limit: int) -> asyncio.Semaphore:
+        known = self._known.get(whose)
         if known is None or known[0] != limit:
             # Turns that run under an older limit finish under it.
-            known = self._agents[agent_id] = (limit, asyncio.Semaphore(limit))
+            known = self._known[whose] = (limit, asyncio.Semaphore(limit))
         return known[1]
 
 
