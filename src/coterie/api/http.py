@@ -261,11 +261,18 @@ def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
         before: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
         after: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+        with_data: Annotated[bool, Query(alias="withData")] = False,
         caller: Caller = _needs("read"),
     ) -> p.HistoryPage:
         """A page of messages, ascending."""
         answer: p.HistoryPage = await do(
-            caller, "chat.history", session=session, limit=limit, before=before, after=after
+            caller,
+            "chat.history",
+            session=session,
+            limit=limit,
+            before=before,
+            after=after,
+            with_data=with_data,
         )
         return answer
 

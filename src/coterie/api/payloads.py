@@ -409,11 +409,22 @@ class HistoryParams(SessionParam):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     before: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     after: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    with_data: bool = Field(False, description="With the bytes of images, as base64.")
+
+
+class Attachment(Wire):
+    """A picture that comes with a message: PNG, JPEG, GIF or WebP, recognised by what is in it."""
+
+    data: str = Field(description="The file as base64.")
+    media_type: ShortText | None = None
+    name: ShortText | None = None
 
 
 class ChatSendBody(Wire):
-    message: str = Field(description="What is said. At most a million characters.")
-    attachments: list[dict[str, Any]] | None = None
+    message: str = Field(
+        description="What is said. At most a million characters; may be empty beside an image."
+    )
+    attachments: list[Attachment] | None = None
 
 
 class ChatSend(ChatSendBody, SessionChange):
@@ -463,12 +474,23 @@ class ToolCallInfo(Answer):
     arguments: str
 
 
+class PartInfo(Answer):
+    """An image of a message."""
+
+    type: Literal["image"]
+    media_type: str
+    size: int = Field(description="In bytes.")
+    name: str | None = None
+    data: str | None = Field(None, description="Base64; only where it was asked for.")
+
+
 class MessageInfo(Answer):
     id: str
     seq: int | None
     role: Literal["user", "assistant", "tool", "system"]
     origin: Literal["user", "agent", "schedule", "system", "external"]
     text: str
+    parts: list[PartInfo] | None = None
     tool_calls: list[ToolCallInfo] | None = None
     call_id: str | None = None
     tool_name: str | None = None

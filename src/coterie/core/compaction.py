@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.core.message import Message
+from coterie.core.message import ImagePart, Message
 
 DEFAULT_WINDOW = 128_000
 CHARACTERS_PER_TOKEN = 3.5
@@ -16,6 +16,8 @@ KEPT = 0.3
 RESULT = 0.1
 """Share of the window that one tool result may take."""
 MESSAGE_OVERHEAD = 60
+IMAGE = 5600
+"""What a picture counts for, whatever its file's size: about the 1,600 tokens that providers charge at most."""
 ASK = (
     "Summarise the conversation so far for yourself, because the older part of it will no longer be shown to you. "
     "Keep names, facts, numbers, decisions, promises and what is still to be done; leave out pleasantries. "
@@ -34,6 +36,8 @@ def message_size(message: Message) -> int:
     size = _bytes(message.text) + MESSAGE_OVERHEAD
     for call in message.tool_calls:
         size += _bytes(call.arguments) + len(call.name) + MESSAGE_OVERHEAD
+    if message.role == "user":
+        size += IMAGE * sum(isinstance(part, ImagePart) for part in message.parts)
     return size
 
 

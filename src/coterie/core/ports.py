@@ -90,6 +90,8 @@ class InboxEntry:
     meta: Mapping[str, Any] | None
     created_at: str
     position: int = 0
+    parts: tuple[Part, ...] = ()
+    """Images that came with it."""
 
 
 class SessionRows(Protocol):

@@ -413,6 +413,7 @@ class ActiveTurn:
             role=entry.role,
             origin=entry.origin,
             text=entry.text,
+            parts=entry.parts,
             meta=entry.meta,
             agent_id=self.brain.agent_id,
             run_id=entry.run_id,

@@ -17,7 +17,7 @@ from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from coterie.core.events import ChatEvent
-from coterie.core.message import Message, Origin
+from coterie.core.message import ImagePart, Message, Origin
 from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
@@ -39,6 +39,8 @@ RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
 MAX_MESSAGE = 1_000_000
 """Characters of one message."""
+MAX_IMAGES = 20
+"""Pictures of one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +164,16 @@ class Engine:
         ref: str,
         text: str,
         *,
+        images: Sequence[ImagePart] = (),
         origin: Origin = "user",
         meta: Mapping[str, Any] | None = None,
         key: str | None = None,
         body_hash: str | None = None,
     ) -> Receipt:
         """Accept a message: it and its turn are on disk when this returns."""
-        _check_text(text)
+        check_message(text, images)
         if key is not None:
-            body_hash = hashlib.sha256(json.dumps([text, meta], sort_keys=True).encode()).hexdigest()
+            body_hash = _body_hash(text, meta, images)
         run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
 
         def accept(tx: StoreTransaction) -> tuple[Session, TurnJob | None]:
@@ -181,7 +184,16 @@ class Engine:
                 return session, first[0]
             job = TurnJob(run_id, session.id, message_id, TurnState.QUEUED, trace_id=run_id, created_at=at)
             entry = InboxEntry(
-                session.id, message_id, run_id, self.brains.agent_of(session), "user", origin, text, meta, at
+                session.id,
+                message_id,
+                run_id,
+                self.brains.agent_of(session),
+                "user",
+                origin,
+                text,
+                meta,
+                at,
+                parts=tuple(images),
             )
             tx.turns.submit(job, entry, key=key, body_hash=body_hash)
             return session, None
@@ -278,6 +290,7 @@ class Engine:
                     role=entry.role,
                     origin=entry.origin,
                     text=entry.text,
+                    parts=entry.parts,
                     meta={**(entry.meta or {}), "cancelled": True},
                     agent_id=entry.agent_id,
                     run_id=entry.run_id,
@@ -321,8 +334,17 @@ def _time_line(session: Session, brain: Brain) -> Mapping[str, str]:
     return {"time": datetime.now().astimezone().isoformat(timespec="seconds")}
 
 
-def _check_text(text: str) -> None:
-    if not text.strip():
+def _body_hash(text: str, meta: Mapping[str, Any] | None, images: Sequence[ImagePart]) -> str:
+    """What tells one message under an idempotency key from another."""
+    pictures = [hashlib.sha256(image.data).hexdigest() for image in images]
+    return hashlib.sha256(json.dumps([text, meta, *pictures], sort_keys=True).encode()).hexdigest()
+
+
+def check_message(text: str, images: Sequence[ImagePart]) -> None:
+    """Refuse what cannot be said."""
+    if len(images) > MAX_IMAGES:
+        raise InvalidRequest(f"a message has at most {MAX_IMAGES} images", details={"field": "attachments"})
+    if not text.strip() and not images:
         raise InvalidRequest("a message must not be empty", details={"field": "message"})
     if len(text) > MAX_MESSAGE:
         raise TooLarge(f"a message has at most {MAX_MESSAGE} characters", details={"field": "message"})
