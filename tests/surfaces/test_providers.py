@@ -29,8 +29,8 @@ from coterie.core.ports import (
     ToolSchema,
 )
 from coterie.core.transcript import Transcript
+from coterie.engine.model_check import check
 from coterie.models.catalog import ModelCatalog, ProviderSettings
-from coterie.models.check import check
 from tests.support.aimock import aimock
 from tests.support.providers import (
     KEY,
@@ -810,13 +810,17 @@ def test_a_model_can_be_checked(protocol: str) -> None:
     async def run() -> None:
         refusal = failure(401, {"error": {"message": "no", "type": "authentication_error", "code": 401}})
         async with serving(Said("OK"), refusal) as server, reaching(server.url) as catalog:
-            good = await check(catalog.resolve, MODELS[protocol])
+
+            async def resolve(name: str) -> Model:
+                return catalog.resolve(name)
+
+            good = await check(resolve, MODELS[protocol])
             assert (good.ok, good.error) == (True, None)
             assert good.latency_ms is not None
-            bad = await check(catalog.resolve, MODELS[protocol])
+            bad = await check(resolve, MODELS[protocol])
             assert not bad.ok
             assert bad.error is not None and bad.error.kind == "auth"
-            nowhere = await check(catalog.resolve, "nowhere/m")
+            nowhere = await check(resolve, "nowhere/m")
             assert nowhere.error is not None and nowhere.error.kind == "unknown_model"
             assert server.refused == []
 

@@ -134,6 +134,14 @@ def _add_house(app: FastAPI, gateway: Gateway) -> None:
         await asyncio.to_thread(gateway.registry.default)
         return p.Ready()
 
+    @app.get("/api/models", tags=["house"])
+    async def list_models(
+        asked: Annotated[p.ModelsList, Query()], caller: Caller = _needs("read")
+    ) -> p.ModelList:
+        """Models that can be used now; with `all`, also those that lack a key."""
+        answer: p.ModelList = await _do(gateway, caller, "models.list", all=asked.all)
+        return answer
+
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
         return RedirectResponse("/docs")

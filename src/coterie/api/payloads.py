@@ -609,6 +609,43 @@ class PromptView(Answer):
     total_bytes: int = Field(description="Of tools, system prompt, messages and context together.")
 
 
+class ModelsList(Params):
+    all: bool = Field(False, description="Also the models of providers that have no key yet.")
+
+
+class ModelInfo(Answer):
+    name: str = Field(description="<provider>/<model>.")
+    provider: str
+    available: bool = Field(description="Its provider is known, and has a key or needs none.")
+    named: bool = Field(description="It is the default, or an agent's.")
+
+
+class ProviderInfo(Answer):
+    name: str
+    type: str
+    base_url: str | None
+    key_names: list[str] = Field(description="Environment variables that its key may stand in.")
+    has_key: bool = Field(description="True as well where none is needed.")
+
+
+class ModelList(Answer):
+    default: str
+    models: list[ModelInfo]
+    providers: list[ProviderInfo]
+
+
+class ModelTest(Change):
+    name: ShortText | None = Field(None, description="<provider>/<model>; else the default agent's.")
+
+
+class ModelTested(Answer):
+    name: str
+    ok: bool
+    latency_ms: int | None
+    kind: str | None = Field(description="auth, unknown_model, network, rate_limit, rejected, …")
+    message: str | None
+
+
 class UsageParams(Params):
     by: list[Literal["agent", "session", "model", "day"]] = ["day", "agent", "model"]
     since: ShortText | None = None

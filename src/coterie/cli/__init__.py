@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, prompt, serve, token, usage
+from coterie.cli import agent, doctor, model, prompt, serve, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
@@ -25,6 +25,7 @@ app.command("serve")(serve.serve)
 app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
 app.add_typer(token.app, name="token")
+app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")
 app.command("usage")(usage.usage)
 app.command("doctor")(doctor.doctor)

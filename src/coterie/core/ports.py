@@ -328,6 +328,20 @@ class ModelError(CoterieError):
         self.retry_after = retry_after
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """A provider as people are shown it; never its key."""
+
+    name: str
+    type: str
+    base_url: str | None
+    key_names: tuple[str, ...]
+    has_key: bool
+    """True as well where none is needed."""
+    models: tuple[str, ...]
+    """Well-known models as `<provider>/<model>`; more may exist."""
+
+
 class Model(Protocol):
     """One model of one provider."""
 

@@ -18,7 +18,7 @@ from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from coterie.core.events import ChatEvent
 from coterie.core.message import ImagePart, Message, Origin
-from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
+from coterie.core.ports import InboxEntry, Model, ProviderState, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ENDED, TurnJob, TurnState
@@ -81,6 +81,7 @@ class Gateway:
         store: Store,
         claim: EngineClaim | None = None,
         load_tools: Callable[[], Mapping[str, Tool]] = dict,
+        providers: Callable[[bool], Sequence[ProviderState]] = lambda all_models: (),
     ) -> None:
         self.home = home
         self.store = store
@@ -92,6 +93,8 @@ class Gateway:
         self.pid = os.getpid()
         self._engine: Engine | None = None
         self._load_tools = load_tools
+        self.providers = providers
+        """Where models come from, with the models of all of them or only of those that can be used."""
         self.registry.sync.listen(self._agents_changed)
 
     @property
