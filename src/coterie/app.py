@@ -58,7 +58,7 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
             lambda: _tools(gateway),
             lambda all_models: _catalog(gateway).describe(only_usable=not all_models),
         )
-        gateway.registry.open()
+        gateway.registry.open(_first_model)
         yield gateway
 
 
@@ -148,6 +148,12 @@ def _tools(gateway: Gateway) -> Mapping[str, Tool]:
     for problem in loaded.problems:
         log.warning("plug-in skipped: %s", problem)
     return loaded.tools
+
+
+def _first_model() -> str | None:
+    from coterie.models.catalog import first_model
+
+    return first_model()
 
 
 def _catalog(gateway: Gateway) -> ModelCatalog:

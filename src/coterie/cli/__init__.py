@@ -15,8 +15,7 @@ from coterie.cli.options import HomeOption
 
 app = typer.Typer(
     name="coterie",
-    help="One service that hosts a household of AI agents.",
-    no_args_is_help=True,
+    help="One service that hosts a household of AI agents. Without a command: a conversation, as `coterie chat`.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,8 +36,9 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     home: HomeOption = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -46,6 +46,8 @@ def root(
 ) -> None:
     if home is not None:
         os.environ["COTERIE_HOME"] = str(home)
+    if context.invoked_subcommand is None:
+        chat()
 
 
 def main() -> None:

@@ -46,20 +46,39 @@ class ProviderType:
     """Where its key may stand, in order; empty where it needs none."""
     library_name: str | None = None
     """What the library calls it in its list of models."""
+    first_model: str | None = None
+    """For somebody who has a key and has chosen nothing yet."""
 
 
 TYPES: Mapping[str, ProviderType] = {
-    "openai": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
+    "openai": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai", "gpt-5.2"),
     "openai-responses": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
-    "anthropic": ProviderType("https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic"),
+    "anthropic": ProviderType(
+        "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic", "claude-sonnet-5"
+    ),
     "google": ProviderType(
-        "https://generativelanguage.googleapis.com", ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google"
+        "https://generativelanguage.googleapis.com",
+        ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        "google",
+        "gemini-2.5-flash",
     ),
     "openrouter": ProviderType("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
     "ollama": ProviderType("http://127.0.0.1:11434/v1"),
     "openai-compatible": ProviderType(),
     "offline": ProviderType(),
 }
+
+
+def first_model() -> str | None:
+    """A model that can be used right away, because its key is here."""
+    return next(
+        (
+            f"{name}/{kind.first_model}"
+            for name, kind in TYPES.items()
+            if kind.first_model and find_key(kind.key_names)
+        ),
+        None,
+    )
 
 
 class ModelCatalog:

@@ -88,7 +88,7 @@ class Talk:
         first_time = not (self._home.run / HISTORY).exists()
         (self._home.run / HISTORY).touch(mode=0o600)
         if first_time and not conversation.exists:
-            await welcome(self._screen, conversation)
+            await welcome(self._screen, conversation, self._home)
         else:
             await conversation.show_past()
 
