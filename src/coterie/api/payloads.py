@@ -590,6 +590,7 @@ class EffectiveTools(Answer):
 class PromptPreview(Params):
     agent_id: AgentId | None = None
     session: SessionName | None = None
+    message: str | None = Field(None, description="As if this was said next.", max_length=1_000_000)
 
 
 class PromptSection(Answer):
@@ -605,8 +606,10 @@ class PromptView(Answer):
     system: str
     tools: list[dict[str, Any]]
     context: str
-    messages: list[dict[str, Any]] = Field(description="As the provider gets them, where that can be shown.")
-    total_bytes: int = Field(description="Of tools, system prompt, messages and context together.")
+    body: str | None = Field(
+        description="The request's body exactly as the provider would get it; null for a model that has no wire."
+    )
+    total_bytes: int = Field(description="Of the whole request.")
 
 
 class ModelsList(Params):

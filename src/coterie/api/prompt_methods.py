@@ -17,16 +17,16 @@ from coterie.engine.preview import preview
 @method("prompt.preview", "read")
 async def prompt_preview(gateway: Gateway, params: p.PromptPreview) -> p.PromptView:
     """Exactly what a turn would send, with sizes by section."""
-    seen = await preview(gateway, agent_id=params.agent_id, session=params.session)
-    body: dict[str, Any] = dict(seen.body or {})
-    tools: list[dict[str, Any]] = body.get("tools") or [
+    seen = await preview(gateway, agent_id=params.agent_id, session=params.session, message=params.message)
+    tools: list[dict[str, Any]] = [
         {"name": t.name, "description": t.description, "parameters": dict(t.parameters)}
         for t in seen.request.tools
     ]
-    messages: list[dict[str, Any]] = body.get("messages") or []
-    sent: dict[str, Any] = {"tools": tools, "messages": messages}
-    if not messages:
-        sent["messages"] = [seen.request.system, seen.request.context]
+    body = seen.body
+    if body is None:
+        said = [seen.request.system, *(m.text for m in seen.request.messages), seen.request.context]
+        sent = {"tools": tools, "messages": said}
+        body = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
     return p.PromptView(
         agent_id=seen.agent_id,
         model=seen.model,
@@ -34,8 +34,8 @@ async def prompt_preview(gateway: Gateway, params: p.PromptPreview) -> p.PromptV
         system=seen.request.system,
         tools=tools,
         context=seen.request.context or "",
-        messages=messages,
-        total_bytes=len(json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()),
+        body=None if seen.body is None else seen.body.decode(),
+        total_bytes=len(body),
     )
 
 

@@ -357,5 +357,5 @@ class Model(Protocol):
 class Previews(Protocol):
     """A model that can show what it would send."""
 
-    def body(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Tools and messages in the provider's form."""
+    async def body(self, request: ModelRequest) -> bytes:
+        """What would go over the wire, to the last byte; nothing is sent."""
