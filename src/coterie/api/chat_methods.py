@@ -133,6 +133,13 @@ async def chat_send(gateway: Gateway, params: p.ChatSend) -> p.Sent:
     return p.Sent(message_id=receipt.message_id, run_id=receipt.run_id, status=receipt.status)
 
 
+@method("chat.retry", "write")
+async def chat_retry(gateway: Gateway, params: p.SessionChange) -> p.Sent:
+    """Have the last message answered after all, where its turn ended with an error."""
+    receipt = await gateway.engine.retry(params.session)
+    return p.Sent(message_id=receipt.message_id, run_id=receipt.run_id, status=receipt.status)
+
+
 @method("chat.history", "read")
 async def chat_history(gateway: Gateway, params: p.HistoryParams) -> p.HistoryPage:
     """A page of messages, ascending; messages that wait come last, and the turn so far beside them."""

@@ -301,6 +301,12 @@ def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
         )
         return answer
 
+    @app.post("/api/sessions/{id:path}/retry", tags=["sessions"], status_code=202)
+    async def retry_message(session: SessionRef, caller: Caller = _needs("write")) -> p.Sent:
+        """Have the last message answered after all, where its turn ended with an error."""
+        answer: p.Sent = await do(caller, "chat.retry", session=session)
+        return answer
+
     @app.post("/api/sessions/{id:path}/clear", tags=["sessions"])
     async def clear_session(session: SessionRef, caller: Caller = _needs("write")) -> p.SessionInfo:
         """Stop what runs and wipe the history."""

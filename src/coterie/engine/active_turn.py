@@ -299,7 +299,7 @@ class ActiveTurn:
         at = now_iso()
         text = _reply_text(reply)
         message = self.transcript.distinct(
-            self._message("assistant", "agent", text, at, 0, parts=reply.parts)
+            self._message("assistant", "agent", text, at, 0, parts=reply.parts, meta=self._told_of_fallback())
         )
         messages = [message]
         for call in message.tool_calls[CALLS_PER_REPLY:]:
@@ -330,6 +330,10 @@ class ActiveTurn:
         self.live.reply_committed()
         if final:
             self.final = message
+
+    def _told_of_fallback(self) -> Mapping[str, Any] | None:
+        fallback = self._asking.fallback
+        return None if fallback is None else {"fallback": fallback}
 
     final: Message | None = None
     """The answer, once there is one."""

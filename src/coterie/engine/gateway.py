@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
-from coterie.core.events import ChatEvent
+from coterie.core.events import ChatEvent, final_fields
 from coterie.core.message import ImagePart, Message, Origin
 from coterie.core.ports import InboxEntry, Model, ProviderState, Store, StoreTransaction
 from coterie.core.session import Session
@@ -39,6 +39,7 @@ RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
 MAX_MESSAGE = 1_000_000
 """Characters of one message."""
+RETRY = "[Retry] The last turn ended without an answer. Answer the message before it now; repeat nothing that was done."
 MAX_IMAGES = 20
 """Pictures of one message."""
 
@@ -70,6 +71,8 @@ class Outcome:
     message_id: str | None
     error: str | None
     job: TurnJob
+    final: Message | None = None
+    """The answer, where there is one."""
 
 
 class Gateway:
@@ -212,6 +215,20 @@ class Engine:
         self.dispatcher.wake(session)
         return Receipt(message_id, run_id, status, session)
 
+    async def retry(self, ref: str) -> Receipt:
+        """Have the last message answered after all, once its turn ended without an answer. It is not said twice."""
+
+        def look(tx: StoreTransaction) -> tuple[Session, str | None]:
+            session = self.sessions.find(tx, ref)
+            last = tx.sessions.page(session.id, limit=1)
+            failed = last[-1].run_id if last and "error" in (last[-1].meta or {}) else None
+            return session, None if tx.turns.unfinished(session.id) else failed
+
+        session, failed = await self._store.look(look)
+        if failed is None:
+            raise Conflict("there is nothing to try again: the last turn did not end with an error")
+        return await self.submit(session.id, RETRY, origin="system", meta={"retry": failed})
+
     def _status(self, session: Session) -> Literal["started", "steering", "queued"]:
         worker = self.dispatcher.worker(session.id)
         if worker is None:
@@ -241,12 +258,8 @@ class Engine:
             async for event in live.follow():
                 yield event
             return
-        if outcome.state is TurnState.DONE:
-            fields = {
-                "text": outcome.text,
-                "message_id": outcome.message_id,
-                "usage": asdict(outcome.job.usage),
-            }
+        if outcome.final is not None:
+            fields = final_fields(outcome.final, outcome.job.usage)
             yield ChatEvent(run_id, outcome.job.session_id, 0, "final", 1, fields)
         elif outcome.state is TurnState.ERROR:
             yield ChatEvent(run_id, outcome.job.session_id, 0, "error", 1, {"message": outcome.error})
@@ -262,7 +275,9 @@ class Engine:
         job, final = await self._store.look(look)
         if job is None:
             raise NotFound(f"there is no run {run_id[:100]!r}")
-        return Outcome(run_id, job.state, final.text if final else "", job.final_message_id, job.error, job)
+        return Outcome(
+            run_id, job.state, final.text if final else "", job.final_message_id, job.error, job, final
+        )
 
     async def abort(self, run_id: str) -> str:
         """Stop a turn, or take a waiting message back. Says which."""

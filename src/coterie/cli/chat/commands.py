@@ -113,6 +113,9 @@ class Commands:
         if await self._conversation.stop() == "idle":
             await self._screen.note("nothing runs")
 
+    async def retry(self, _: str) -> None:
+        await self._conversation.retry()
+
     async def help(self, _: str) -> None:
         width = max(len(command.usage) for command in TABLE.values())
         seen = dict.fromkeys(TABLE.values())
@@ -142,6 +145,7 @@ _LIST = (
     ("new", Command("/new", "start afresh; what was said is kept", Commands.new)),
     ("queue", Command("/queue", "what runs and what waits", Commands.queue)),
     ("stop", Command("/stop", "stop the reply", Commands.stop)),
+    ("retry", Command("/retry", "have the last message answered after an error", Commands.retry)),
     ("help", Command("/help", "this list", Commands.help)),
     ("quit", Command("/quit", "leave", Commands.quit)),
     ("exit", Command("/quit", "leave", Commands.quit)),

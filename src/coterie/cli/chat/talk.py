@@ -73,6 +73,7 @@ class Talk:
             self._client = client
             conversation = await Conversation.begin(client, self._screen, self._choice)
             self._conversation = conversation
+            conversation.after_error = "Your message is kept; /retry has it answered after all."
             self._commands = Commands(client, conversation, self._screen)
             await self._greet(conversation)
             self._prompt.refresh()
