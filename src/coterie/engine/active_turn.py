@@ -133,9 +133,10 @@ class ActiveTurn:
             return
         messages = self.transcript.sendable()
         cut = compaction.cut_point(messages, window)
+        kept = self.brain.overhead + sum(map(compaction.message_size, messages[cut:]))
+        if compaction.tokens(kept) > window:
+            raise TurnStopped(f"the message is too long for the model's window of {window} tokens")
         if cut < 2:
-            if compaction.tokens(size) > window:
-                raise TurnStopped(f"the message is too long for the model's window of {window} tokens")
             return
         through = max(message.seq or 0 for message in messages[:cut])
         text, usage = await self._summary(messages[:cut], window, through)
@@ -156,7 +157,7 @@ class ActiveTurn:
         request = ModelRequest(
             system=compaction.SYSTEM,
             tools=(),
-            messages=messages,
+            messages=compaction.summarisable(messages, window),
             context=compaction.ASK.format(words=max(50, window // 40)),
             max_tokens=max(200, window // 10),
         )
