@@ -6,7 +6,11 @@ Commands and what they are compared with alternate, so that whatever else the ma
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +26,8 @@ from tests.support.gateway import environment
 
 RUNS = 15
 STARTS = 7
+PROMPT = "›".encode()
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
 COTERIE = str(Path(sys.executable).with_name("coterie"))
 
 
@@ -40,7 +46,18 @@ def run() -> list[Row]:
             lambda: first_answer_on_a_fresh_home(home.with_name("fresh")),
             lambda: command(home, sys.executable, "-c", "import fastapi, uvicorn, sqlalchemy"),
         )
+        prompting, bare_prompt = alternate(
+            RUNS,
+            lambda: prompt(home),
+            lambda: command(home, sys.executable, "-c", "import typer, rich, prompt_toolkit"),
+        )
     return [
+        at_most(
+            "coterie chat to its prompt, beside importing typer, rich and prompt_toolkit",
+            ms(prompting),
+            prompting / bare_prompt,
+            1.5,
+        ),
         at_most("coterie --help, beside importing typer and rich", ms(helping), helping / bare, 1.5),
         Row("serve to first answer, existing home", ms(existing), f"{existing / imports:.2f}"),
         Row("serve to first answer, fresh home", ms(fresh), f"{fresh / imports:.2f}"),
@@ -60,6 +77,28 @@ def command(home: Path, *words: str) -> float:
     began = time.perf_counter()
     subprocess.run(words, env=with_bytecode(home), check=True, capture_output=True)
     return time.perf_counter() - began
+
+
+def prompt(home: Path) -> float:
+    """From starting the chat in a terminal until a person can type."""
+    began = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(COTERIE, [COTERIE, "chat"], {**with_bytecode(home), "TERM": "xterm", "LANG": "C.UTF-8"})
+    try:
+        seen = b""
+        while PROMPT not in seen:
+            if not select.select([terminal], [], [], 60)[0]:
+                raise RuntimeError(f"no prompt came: {seen!r}")
+            read = os.read(terminal, 65536)
+            seen += read
+            if WHERE_IS_THE_CURSOR in read:
+                os.write(terminal, b"\x1b[1;1R")  # as a terminal answers
+        return time.perf_counter() - began
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
 
 
 def first_answer(home: Path) -> float:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from coterie.core.ports import Model
     from coterie.core.tool import Tool
+    from coterie.models.catalog import ModelCatalog
 
 log = logging.getLogger("coterie")
 log.addHandler(logging.NullHandler())  # a command speaks for itself; only `serve` shows the log
@@ -51,8 +52,14 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
         if engine:
             with database.write() as tx:
                 claim = EngineClaim(tx.meta.count_up("epoch"))
-        gateway = Gateway(home, database, claim, lambda: _tools(gateway))
-        gateway.registry.open()
+        gateway = Gateway(
+            home,
+            database,
+            claim,
+            lambda: _tools(gateway),
+            lambda all_models: _catalog(gateway).describe(only_usable=not all_models),
+        )
+        gateway.registry.open(_first_model)
         yield gateway
 
 
@@ -147,11 +154,25 @@ def _tools(gateway: Gateway) -> Mapping[str, Tool]:
     return loaded.tools
 
 
+def _first_model() -> str | None:
+    from coterie.models.catalog import first_model
+
+    return first_model()
+
+
+def _catalog(gateway: Gateway) -> ModelCatalog:
+    """The models of the configuration that is in force now."""
+    from coterie.models.catalog import ModelCatalog, ProviderSettings
+
+    providers = gateway.registry.sync.config.models.providers
+    return ModelCatalog(
+        {n: ProviderSettings(p.type, p.base_url, p.api_key_env) for n, p in providers.items()}
+    )
+
+
 @contextlib.asynccontextmanager
 async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator[None]:
     """Tools, models and turns, until the block ends. Without `run`, messages are only put in line."""
-    from coterie.models.catalog import ModelCatalog, ProviderSettings
-
     catalog: ModelCatalog | None = None
     made_from: object = None
     known: dict[str, Model] = {}
@@ -160,12 +181,7 @@ async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator
         nonlocal catalog, made_from
         providers = gateway.registry.sync.config.models.providers
         if made_from != providers or catalog is None:
-            catalog, made_from = (
-                ModelCatalog(
-                    {n: ProviderSettings(p.type, p.base_url, p.api_key_env) for n, p in providers.items()}
-                ),
-                providers,
-            )
+            catalog, made_from = _catalog(gateway), providers
             known.clear()
         model = known.get(name)
         if model is None:

@@ -42,6 +42,7 @@ MAX_DEPTH = 50
 
 ProviderType = Literal[
     "openai",
+    "openai-responses",
     "anthropic",
     "google",
     "openrouter",

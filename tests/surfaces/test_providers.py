@@ -29,8 +29,8 @@ from coterie.core.ports import (
     ToolSchema,
 )
 from coterie.core.transcript import Transcript
+from coterie.engine.model_check import check
 from coterie.models.catalog import ModelCatalog, ProviderSettings
-from coterie.models.check import check
 from tests.support.aimock import aimock
 from tests.support.providers import (
     KEY,
@@ -290,15 +290,19 @@ def test_arguments_keep_the_models_own_string_where_the_protocol_has_strings() -
     play("responses", scene, Said(calls=[Call("get_weather", own, "call_1")]), Said("ok"))
 
 
-def test_what_can_be_previewed_is_what_is_sent() -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_can_be_previewed_is_what_is_sent(protocol: str) -> None:
     async def scene(server: ProviderServer, model: Model) -> None:
         assert isinstance(model, Previews)
-        request = ask(user("hi"), assistant(TextPart("Yes?")), user("é"), context="noon")
+        request = ask(
+            user("hi"), assistant(TextPart("Yes?")), user("é"), context="noon", temperature=0.5, max_tokens=99
+        )
+        seen = await model.body(request)
+        assert server.asked == [], "nothing is sent by looking"
         await collect(model, request)
-        sent = server.asked[0].body
-        assert model.body(request) == {name: sent[name] for name in ("instructions", "tools", "input")}
+        assert server.asked[0].raw == seen
 
-    play("responses", scene, Said("ok"))
+    play(protocol, scene, Said("ok"))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -810,13 +814,17 @@ def test_a_model_can_be_checked(protocol: str) -> None:
     async def run() -> None:
         refusal = failure(401, {"error": {"message": "no", "type": "authentication_error", "code": 401}})
         async with serving(Said("OK"), refusal) as server, reaching(server.url) as catalog:
-            good = await check(catalog.resolve, MODELS[protocol])
+
+            async def resolve(name: str) -> Model:
+                return catalog.resolve(name)
+
+            good = await check(resolve, MODELS[protocol])
             assert (good.ok, good.error) == (True, None)
             assert good.latency_ms is not None
-            bad = await check(catalog.resolve, MODELS[protocol])
+            bad = await check(resolve, MODELS[protocol])
             assert not bad.ok
             assert bad.error is not None and bad.error.kind == "auth"
-            nowhere = await check(catalog.resolve, "nowhere/m")
+            nowhere = await check(resolve, "nowhere/m")
             assert nowhere.error is not None and nowhere.error.kind == "unknown_model"
             assert server.refused == []
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.errors import InvalidRequest
-from coterie.models.images import LARGEST, read_image
+from coterie.core.images import LARGEST, read_image
 
 
 def png(width: int = 2, height: int = 3) -> bytes:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.core.message import Message, TextPart, ToolCall
+from coterie.core.message import ImagePart, Message, TextPart, ToolCall
 from coterie.core.ports import ModelRequest, Reply, TextDelta, ToolSchema
-from coterie.models.offline import OfflineModel
+from coterie.models.offline import LOOKS, OfflineModel
+from coterie.models.tour import STEPS
 
 TOOLS = tuple(
     ToolSchema(name, "", {"type": "object"})
@@ -33,7 +35,7 @@ def result(call: ToolCall, text: str) -> Message:
 
 def reply_to(*messages: Message, tools: tuple[ToolSchema, ...] = TOOLS, context: str | None = None) -> Reply:
     async def collect() -> Reply:
-        model = OfflineModel()
+        model = OfflineModel(pauses=False)
         assert model.name == "offline/demo"
         *deltas, reply = [event async for event in model.stream(ModelRequest("", tools, messages, context))]
         assert isinstance(reply, Reply)
@@ -170,3 +172,76 @@ def test_no_message_makes_it_call_for_ever(said: str, backlog: bool) -> None:
             return
         messages += [asked_for(*calls), *(result(call, "skipped") for call in calls)]
     pytest.fail("it called twice for one message")
+
+
+def said(reply: Reply) -> Message:
+    text = "".join(part.text for part in reply.parts if isinstance(part, TextPart))
+    return Message(id="a", role="assistant", origin="agent", text=text, parts=reply.parts)
+
+
+def test_a_newcomer_is_led_around() -> None:
+    messages = [user("Hello!")]
+    messages.append(said(reply_to(*messages)))
+    assert "show me around" in messages[-1].text
+    messages.append(user("show me around"))
+    titles = []
+    while True:
+        reply = reply_to(*messages)
+        text = text_of(reply)
+        assert "not a language model" in text
+        titles += [step.title for step in STEPS if f": {step.title}. " in text]
+        if "Say “next”" not in text:
+            break
+        messages += [said(reply), user("what time is it")]
+        call = call_of(reply_to(*messages))
+        messages += [asked_for(call), result(call, "noon")]
+        reply = reply_to(*messages)
+        assert "“next” to go on with the tour" in text_of(reply)
+        messages += [said(reply), user("next")]
+    assert titles == [step.title for step in STEPS]
+    assert "That was the tour" in text
+    # It is over: "next" is a word like any other now.
+    again = text_of(reply_to(*messages, said(reply), user("next")))
+    assert "You said: “next”" in again and "show me around" in again
+
+
+def test_a_tour_shows_only_what_the_agent_has() -> None:
+    messages = [user("show me around")]
+    shown = ""
+    while "That was the tour" not in shown:
+        reply = reply_to(*messages, tools=TOOLS[1:])
+        shown += text_of(reply)
+        messages += [said(reply), user("next")]
+    assert "Step 3 of 3" in shown
+    assert "what time is it" not in shown and "watch the clock" not in shown
+
+
+@pytest.mark.parametrize("interrupted_at", [None, 0, 1, 3])
+def test_watching_the_clock_goes_on_after_an_interruption_and_ends(interrupted_at: int | None) -> None:
+    messages = [user("Watch the clock, please.")]
+    looks = 0
+    while True:
+        reply = reply_to(*messages)
+        calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+        if not calls:
+            break
+        messages.append(replace(asked_for(*calls), text=f"Look {looks + 1}"))
+        if looks == interrupted_at:
+            interrupted_at = None
+            messages += [result(calls[0], "skipped: a new message came first."), user("who are you?")]
+            aside = reply_to(*messages)
+            assert "You said: “who are you?”" in text_of(aside)
+            messages += [said(aside), user("[Backlog] Go on with the task: “Watch the clock, please.”.")]
+            continue
+        looks += 1
+        assert looks <= LOOKS
+        messages.append(result(calls[0], f"noon and {looks} seconds"))
+    assert looks == LOOKS
+    assert f"noon and {looks} seconds" in text_of(reply)
+
+
+def test_it_says_that_it_cannot_see() -> None:
+    picture = replace(user("what is this?"), parts=(ImagePart("image/png", b"1234"),))
+    text = text_of(reply_to(picture))
+    assert "an image (image/png, 4 bytes), which I cannot see" in text
+    assert "not a language model" in text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from coterie.api import payloads as p
 from coterie.api.method import method
 from coterie.core.errors import InvalidRequest
-from coterie.core.message import Message
+from coterie.core.images import decode_image
+from coterie.core.message import ImagePart, Message
 from coterie.core.session import Session
 from coterie.core.turn import ACTIVE, TurnState
 from coterie.engine.gateway import Gateway
@@ -121,9 +123,19 @@ async def sessions_export(gateway: Gateway, params: p.SessionExport) -> p.Export
 @method("chat.send", "write", own_keys=True)
 async def chat_send(gateway: Gateway, params: p.ChatSend) -> p.Sent:
     """Say something. The answer is sent once the message is on disk; the reply comes as events."""
-    if params.attachments:
-        raise InvalidRequest("attachments cannot be taken yet", details={"field": "attachments"})
-    receipt = await gateway.engine.submit(params.session, params.message, key=params.idempotency_key)
+    receipt = await gateway.engine.submit(
+        params.session,
+        params.message,
+        images=attached(params.attachments or ()),
+        key=params.idempotency_key,
+    )
+    return p.Sent(message_id=receipt.message_id, run_id=receipt.run_id, status=receipt.status)
+
+
+@method("chat.retry", "write")
+async def chat_retry(gateway: Gateway, params: p.SessionChange) -> p.Sent:
+    """Have the last message answered after all, where its turn ended with an error."""
+    receipt = await gateway.engine.retry(params.session)
     return p.Sent(message_id=receipt.message_id, run_id=receipt.run_id, status=receipt.status)
 
 
@@ -135,7 +147,7 @@ async def chat_history(gateway: Gateway, params: p.HistoryParams) -> p.HistoryPa
     )
     return p.HistoryPage(
         session=session_info(gateway, session),
-        messages=[message_info(m) for m in history.messages],
+        messages=[message_info(m, with_data=params.with_data) for m in history.messages],
         next_cursor=history.next_cursor,
         running=None if history.running is None else p.LiveInfo.model_validate(history.running),
     )
@@ -233,8 +245,20 @@ def session_info(gateway: Gateway, session: Session) -> p.SessionInfo:
     )
 
 
-def message_info(message: Message) -> p.MessageInfo:
-    return p.MessageInfo.model_validate(message_payload(message))
+def message_info(message: Message, *, with_data: bool = False) -> p.MessageInfo:
+    return p.MessageInfo.model_validate(message_payload(message, with_data=with_data))
+
+
+def attached(attachments: Iterable[p.Attachment]) -> list[ImagePart]:
+    """The images of a message; refused before anything is changed."""
+    images = []
+    for number, attachment in enumerate(attachments):
+        try:
+            images.append(decode_image(attachment.data, attachment.name))
+        except InvalidRequest as error:
+            error.details = {"field": f"attachments.{number}"}
+            raise
+    return images
 
 
 def _check_model(name: str) -> None:

@@ -10,10 +10,12 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from coterie.api.openai import failure, sse, with_pings
-from coterie.api.payloads import Answer
+from coterie.api.chat_methods import attached
+from coterie.api.openai import content_of, failure, sse, with_pings
+from coterie.api.payloads import Answer, Attachment
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.events import LAST
+from coterie.core.message import ImagePart
 from coterie.core.session import dm_key, group_key
 from coterie.core.wire import Wire
 from coterie.engine.access import Caller
@@ -24,7 +26,9 @@ Short = Annotated[str, Field(max_length=500)]
 
 class GatewayMessage(Wire):
     role: Literal["user", "assistant", "system"]
-    content: str
+    content: str | list[dict[str, Any]] = Field(
+        description="Text, or text and image_url parts as in the OpenAI protocol."
+    )
 
 
 class GatewayChat(Wire):
@@ -38,6 +42,7 @@ class GatewayChat(Wire):
     is_group: bool = False
     text: str | None = None
     messages: list[GatewayMessage] | None = Field(None, description="Only the last one, the user's, is new.")
+    attachments: list[Attachment] | None = None
     agent_id: Short | None = None
     stream: bool = False
 
@@ -52,11 +57,9 @@ class GatewayChat(Wire):
         return self
 
     @property
-    def said(self) -> str:
-        if self.text is not None:
-            return self.text
-        assert self.messages is not None
-        return self.messages[-1].content
+    def said(self) -> tuple[str, list[ImagePart]]:
+        text, images = content_of(self.messages[-1].content if self.messages else self.text)
+        return text, [*images, *attached(self.attachments or ())]
 
 
 class GatewayReply(Answer):
@@ -81,7 +84,8 @@ def router(gateway: Gateway, needs: Any) -> APIRouter:
     async def gateway_chat(body: GatewayChat, caller: Caller = needs("write")) -> Response | GatewayReply:
         """One message in, its answer out. With `stream`, as server-sent events."""
         engine = gateway.engine
-        receipt = await engine.submit(_session(gateway, body), body.said, meta=_sender(body))
+        text, images = body.said
+        receipt = await engine.submit(_session(gateway, body), text, images=images, meta=_sender(body))
         if body.stream:
             return StreamingResponse(_events(engine, receipt), media_type="text/event-stream")
         last = None

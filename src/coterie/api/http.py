@@ -134,6 +134,14 @@ def _add_house(app: FastAPI, gateway: Gateway) -> None:
         await asyncio.to_thread(gateway.registry.default)
         return p.Ready()
 
+    @app.get("/api/models", tags=["house"])
+    async def list_models(
+        asked: Annotated[p.ModelsList, Query()], caller: Caller = _needs("read")
+    ) -> p.ModelList:
+        """Models that can be used now; with `all`, also those that lack a key."""
+        answer: p.ModelList = await _do(gateway, caller, "models.list", all=asked.all)
+        return answer
+
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
         return RedirectResponse("/docs")
@@ -261,11 +269,18 @@ def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
         before: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
         after: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+        with_data: Annotated[bool, Query(alias="withData")] = False,
         caller: Caller = _needs("read"),
     ) -> p.HistoryPage:
         """A page of messages, ascending."""
         answer: p.HistoryPage = await do(
-            caller, "chat.history", session=session, limit=limit, before=before, after=after
+            caller,
+            "chat.history",
+            session=session,
+            limit=limit,
+            before=before,
+            after=after,
+            with_data=with_data,
         )
         return answer
 
@@ -284,6 +299,12 @@ def _add_sessions(app: FastAPI, gateway: Gateway) -> None:
             idempotency_key=idempotency_key,
             **body.model_dump(exclude_unset=True),
         )
+        return answer
+
+    @app.post("/api/sessions/{id:path}/retry", tags=["sessions"], status_code=202)
+    async def retry_message(session: SessionRef, caller: Caller = _needs("write")) -> p.Sent:
+        """Have the last message answered after all, where its turn ended with an error."""
+        answer: p.Sent = await do(caller, "chat.retry", session=session)
         return answer
 
     @app.post("/api/sessions/{id:path}/clear", tags=["sessions"])

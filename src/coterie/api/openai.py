@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -17,9 +17,12 @@ from coterie.api.method import invalid
 from coterie.core.agent import AgentState
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.events import ChatEvent
+from coterie.core.images import image_at
+from coterie.core.message import ImagePart, Role
 from coterie.core.session import api_key
 from coterie.engine.access import Caller
-from coterie.engine.gateway import Engine, Gateway
+from coterie.engine.gateway import Engine, Gateway, check_message
+from coterie.engine.sessions import Said
 
 PING_SECONDS = 15
 PREFIX = "coterie/"
@@ -99,9 +102,9 @@ async def _complete(gateway: Gateway, request: Request) -> Response:
     asked = _parse(raw)
     engine = gateway.engine
     agent_id = named_agent(gateway, asked.model)
-    text = _last_user_text(asked)
+    said = _last_of_user(asked)
     body_hash = hashlib.sha256(raw).hexdigest()
-    run_id = await _begin(engine, request, asked, agent_id, text, body_hash)
+    run_id = await _begin(engine, request, asked, agent_id, said, body_hash)
     model = f"{PREFIX}{agent_id}"
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
@@ -130,7 +133,7 @@ async def _complete(gateway: Gateway, request: Request) -> Response:
 
 
 async def _begin(
-    engine: Engine, request: Request, asked: ChatRequest, agent_id: str, text: str, body_hash: str
+    engine: Engine, request: Request, asked: ChatRequest, agent_id: str, said: Said, body_hash: str
 ) -> str:
     """The run that answers this request: a new one, or the one that the same request began before."""
     named = request.headers.get("x-coterie-session")
@@ -153,7 +156,7 @@ async def _begin(
                 job = None
             if job is not None:
                 return job.run_id
-    receipt = await engine.submit(ref, text, key=key, body_hash=body_hash)
+    receipt = await engine.submit(ref, said.text, images=said.images, key=key, body_hash=body_hash)
     return receipt.run_id
 
 
@@ -267,31 +270,64 @@ def named_agent(gateway: Gateway, model: str) -> str:
     return agent_id
 
 
-def _last_user_text(asked: ChatRequest) -> str:
+def _last_of_user(asked: ChatRequest) -> Said:
     last = asked.messages[-1]
     if last.role != "user":
         raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
-    return text_of(last)
+    return checked(said(last))
 
 
-def _earlier(asked: ChatRequest) -> list[tuple[str, str]]:
+def checked(now: Said) -> Said:
+    """Before anything is made for it."""
+    check_message(now.text, now.images)
+    return now
+
+
+def _earlier(asked: ChatRequest) -> list[Said]:
     """The history that a one-off request brings, without calls to tools that are the client's own."""
-    roles = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-    found = [(roles[m.role], text_of(m)) for m in asked.messages[:-1] if m.role in roles]
-    return [(role, text) for role, text in found if text.strip()]
+    found = [said(m) for m in asked.messages[:-1] if m.role in _ROLES]
+    return [one for one in found if one.text.strip() or one.images]
 
 
-def text_of(message: ChatMessage) -> str:
-    if message.content is None:
-        return ""
-    if isinstance(message.content, str):
-        return message.content
-    texts = []
-    for part in message.content:
-        if part.get("type") not in ("text", "input_text"):
-            raise InvalidRequest(f"content of type {str(part.get('type'))[:50]!r} cannot be taken yet")
-        texts.append(str(part.get("text", "")))
-    return "\n".join(texts)
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+
+
+def said(message: ChatMessage) -> Said:
+    """The words and pictures of a message in OpenAI's form."""
+    text, images = content_of(message.content)
+    return Said(_ROLES[message.role], text, images if message.role == "user" else ())
+
+
+def content_of(content: str | list[dict[str, Any]] | None) -> tuple[str, tuple[ImagePart, ...]]:
+    if content is None or isinstance(content, str):
+        return content or "", ()
+    texts: list[str] = []
+    images: list[ImagePart] = []
+    for part in content:
+        match part.get("type"):
+            case "text" | "input_text" | "output_text":
+                texts.append(str(part.get("text", "")))
+            case "image_url" | "input_image":
+                images.append(_image(part.get("image_url")))
+            case other:
+                raise InvalidRequest(f"content of type {str(other)[:50]!r} cannot be taken")
+    return "\n".join(texts), tuple(images)
+
+
+def _image(address: Any) -> ImagePart:
+    """The chat protocol puts the address into an object, the responses protocol does not."""
+    url = address.get("url") if isinstance(address, dict) else address
+    if not isinstance(url, str):
+        raise InvalidRequest("an image needs an image_url", details={"field": "image_url"})
+    try:
+        return image_at(url)
+    except InvalidRequest as error:
+        raise type(error)(f"image_url: {error.message}", details={"field": "image_url"}) from None
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:

@@ -409,11 +409,22 @@ class HistoryParams(SessionParam):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     before: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     after: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    with_data: bool = Field(False, description="With the bytes of images, as base64.")
+
+
+class Attachment(Wire):
+    """A picture that comes with a message: PNG, JPEG, GIF or WebP, recognised by what is in it."""
+
+    data: str = Field(description="The file as base64.")
+    media_type: ShortText | None = None
+    name: ShortText | None = None
 
 
 class ChatSendBody(Wire):
-    message: str = Field(description="What is said. At most a million characters.")
-    attachments: list[dict[str, Any]] | None = None
+    message: str = Field(
+        description="What is said. At most a million characters; may be empty beside an image."
+    )
+    attachments: list[Attachment] | None = None
 
 
 class ChatSend(ChatSendBody, SessionChange):
@@ -463,12 +474,23 @@ class ToolCallInfo(Answer):
     arguments: str
 
 
+class PartInfo(Answer):
+    """An image of a message."""
+
+    type: Literal["image"]
+    media_type: str
+    size: int = Field(description="In bytes.")
+    name: str | None = None
+    data: str | None = Field(None, description="Base64; only where it was asked for.")
+
+
 class MessageInfo(Answer):
     id: str
     seq: int | None
     role: Literal["user", "assistant", "tool", "system"]
     origin: Literal["user", "agent", "schedule", "system", "external"]
     text: str
+    parts: list[PartInfo] | None = None
     tool_calls: list[ToolCallInfo] | None = None
     call_id: str | None = None
     tool_name: str | None = None
@@ -568,6 +590,7 @@ class EffectiveTools(Answer):
 class PromptPreview(Params):
     agent_id: AgentId | None = None
     session: SessionName | None = None
+    message: str | None = Field(None, description="As if this was said next.", max_length=1_000_000)
 
 
 class PromptSection(Answer):
@@ -583,8 +606,47 @@ class PromptView(Answer):
     system: str
     tools: list[dict[str, Any]]
     context: str
-    messages: list[dict[str, Any]] = Field(description="As the provider gets them, where that can be shown.")
-    total_bytes: int = Field(description="Of tools, system prompt, messages and context together.")
+    body: str | None = Field(
+        description="The request's body exactly as the provider would get it; null for a model that has no wire."
+    )
+    total_bytes: int = Field(description="Of the whole request.")
+
+
+class ModelsList(Params):
+    all: bool = Field(False, description="Also the models of providers that have no key yet.")
+
+
+class ModelInfo(Answer):
+    name: str = Field(description="<provider>/<model>.")
+    provider: str
+    available: bool = Field(description="Its provider is known, and has a key or needs none.")
+    named: bool = Field(description="It is the default, or an agent's.")
+
+
+class ProviderInfo(Answer):
+    name: str
+    type: str
+    base_url: str | None
+    key_names: list[str] = Field(description="Environment variables that its key may stand in.")
+    has_key: bool = Field(description="True as well where none is needed.")
+
+
+class ModelList(Answer):
+    default: str
+    models: list[ModelInfo]
+    providers: list[ProviderInfo]
+
+
+class ModelTest(Change):
+    name: ShortText | None = Field(None, description="<provider>/<model>; else the default agent's.")
+
+
+class ModelTested(Answer):
+    name: str
+    ok: bool
+    latency_ms: int | None
+    kind: str | None = Field(description="auth, unknown_model, network, rate_limit, rejected, …")
+    message: str | None
 
 
 class UsageParams(Params):

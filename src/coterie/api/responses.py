@@ -16,17 +16,19 @@ from coterie.api.openai import (
     PREFIX,
     ChatMessage,
     Sent,
+    checked,
     failure,
     named_agent,
     reason,
+    said,
     sse,
-    text_of,
     with_pings,
 )
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.session import api_key
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Engine, Gateway
+from coterie.engine.sessions import Said
 
 RESPONSE = "resp_"
 
@@ -97,7 +99,8 @@ async def _respond(gateway: Gateway, request: Request) -> Response:
 async def _begin(
     engine: Engine, request: Request, asked: ResponsesRequest, agent_id: str, body_hash: str
 ) -> str:
-    earlier, text = _conversation(asked)
+    earlier, now = _conversation(asked)
+    checked(now)
     named = request.headers.get("x-coterie-session")
     again = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
     if again and (job := await engine.attach_anywhere(body_hash)) is not None:
@@ -113,9 +116,8 @@ async def _begin(
         raise InvalidRequest(
             f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
         )
-    receipt = await engine.submit(
-        named, text, key=request.headers.get("idempotency-key"), body_hash=body_hash
-    )
+    key = request.headers.get("idempotency-key")
+    receipt = await engine.submit(named, now.text, images=now.images, key=key, body_hash=body_hash)
     return receipt.run_id
 
 
@@ -126,11 +128,11 @@ async def _agent_of(engine: Engine, ref: str) -> str | None:
         return None
 
 
-def _conversation(asked: ResponsesRequest) -> tuple[list[tuple[str, str]], str]:
+def _conversation(asked: ResponsesRequest) -> tuple[list[Said], Said]:
     """What came before, and what is said now."""
-    earlier: list[tuple[str, str]] = [("system", asked.instructions)] if asked.instructions else []
+    earlier = [Said("system", asked.instructions)] if asked.instructions else []
     if isinstance(asked.input, str):
-        return earlier, asked.input
+        return earlier, Said("user", asked.input)
     messages = [
         ChatMessage(role=item.role, content=item.content)
         for item in asked.input
@@ -138,9 +140,8 @@ def _conversation(asked: ResponsesRequest) -> tuple[list[tuple[str, str]], str]:
     ]
     if not messages or messages[-1].role != "user":
         raise InvalidRequest("the last item must be the user's message", details={"field": "input"})
-    roles = {"developer": "system"}
-    earlier += [(roles.get(m.role, m.role), text_of(m)) for m in messages[:-1]]
-    return [(role, text) for role, text in earlier if text.strip()], text_of(messages[-1])
+    earlier += [said(message) for message in messages[:-1]]
+    return [one for one in earlier if one.text.strip() or one.images], said(messages[-1])
 
 
 async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[bytes]:

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, prompt, serve, token, usage
+from coterie.cli import agent, doctor, model, prompt, serve, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
 app = typer.Typer(
     name="coterie",
-    help="One service that hosts a household of AI agents.",
-    no_args_is_help=True,
+    help="One service that hosts a household of AI agents. Without a command: a conversation, as `coterie chat`.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -25,6 +24,7 @@ app.command("serve")(serve.serve)
 app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
 app.add_typer(token.app, name="token")
+app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")
 app.command("usage")(usage.usage)
 app.command("doctor")(doctor.doctor)
@@ -36,8 +36,9 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     home: HomeOption = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -45,6 +46,8 @@ def root(
 ) -> None:
     if home is not None:
         os.environ["COTERIE_HOME"] = str(home)
+    if context.invoked_subcommand is None:
+        chat()
 
 
 def main() -> None:

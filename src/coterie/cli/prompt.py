@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -18,15 +19,27 @@ def show(
     session: Annotated[
         str | None, typer.Option("--session", help="The next request in this session instead.")
     ] = None,
+    message: Annotated[str | None, typer.Option("--message", help="As if this was said next.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Only the body of the request, exactly as it would be sent.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact prompt a turn would get, with sizes."""
     from coterie.cli.connection import connected
     from coterie.cli.output import print_json, print_table, size
+    from coterie.core.errors import InvalidRequest
 
     with connected(home) as gateway:
-        found = gateway.call("prompt.preview", agent_id=None if session else agent, session=session)
+        found = gateway.call(
+            "prompt.preview", agent_id=None if session else agent, session=session, message=message
+        )
+    if raw:
+        if found["body"] is None:
+            raise InvalidRequest(f"{found['model']} cannot show what it would send")
+        sys.stdout.buffer.write(found["body"].encode())
+        return
     if as_json:
         print_json(found)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.core.message import Message
+from coterie.core.message import ImagePart, Message
 
 DEFAULT_WINDOW = 128_000
 CHARACTERS_PER_TOKEN = 3.5
@@ -16,6 +16,8 @@ KEPT = 0.3
 RESULT = 0.1
 """Share of the window that one tool result may take."""
 MESSAGE_OVERHEAD = 60
+IMAGE = 5600
+"""What a picture counts for, whatever its file's size: about the 1,600 tokens that providers charge at most."""
 ASK = (
     "Summarise the conversation so far for yourself, because the older part of it will no longer be shown to you. "
     "Keep names, facts, numbers, decisions, promises and what is still to be done; leave out pleasantries. "
@@ -34,23 +36,39 @@ def message_size(message: Message) -> int:
     size = _bytes(message.text) + MESSAGE_OVERHEAD
     for call in message.tool_calls:
         size += _bytes(call.arguments) + len(call.name) + MESSAGE_OVERHEAD
+    if message.role == "user":
+        size += IMAGE * sum(isinstance(part, ImagePart) for part in message.parts)
     return size
 
 
 def cut_point(messages: Sequence[Message], window: int) -> int:
-    """How many of the oldest messages give way to a summary. Never between a call and its result."""
+    """How many of the oldest messages give way to a summary. Never between a call and its result, and never the
+    newest message or round, which is still to be answered."""
     room = window * KEPT * CHARACTERS_PER_TOKEN
     index = len(messages)
     while index > 0 and (room := room - message_size(messages[index - 1])) >= 0:
         index -= 1
+    newest = max((place for place, message in enumerate(messages) if message.role != "tool"), default=0)
     # Forward to where a round begins; better where a person begins.
-    begin = index
+    begin = min(index, newest)
     while begin < len(messages) and messages[begin].role == "tool":
         begin += 1
     for candidate in range(begin, len(messages)):
         if messages[candidate].role == "user":
             return candidate
     return begin
+
+
+def summarisable(messages: Sequence[Message], window: int) -> list[Message]:
+    """What of these fits into one request for a summary: a message that no window holds is left out, the oldest go first."""
+    room = window * FULL * CHARACTERS_PER_TOKEN
+    kept = [m for m in messages if m.role == "tool" or m.tool_calls or message_size(m) <= room / 2]
+    size = sum(map(message_size, kept))
+    first = 0
+    while first < len(kept) and (size > room or kept[first].role == "tool"):
+        size -= message_size(kept[first])
+        first += 1
+    return kept[first:]
 
 
 def summary_text(summary: str, first: int, last: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from coterie.core.message import Message, Usage
 
 ChatState = Literal[
     "queued",
@@ -18,6 +20,13 @@ ChatState = Literal[
     "error",
 ]
 LAST: tuple[ChatState, ...] = ("final", "aborted", "error")
+
+
+def final_fields(message: Message, usage: Usage) -> dict[str, Any]:
+    """What the last event of an answered turn says; a model that stood in for another is named."""
+    fields: dict[str, Any] = {"text": message.text, "message_id": message.id, "usage": asdict(usage)}
+    fallback = (message.meta or {}).get("fallback")
+    return {**fields, "fallback": fallback} if fallback else fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class ImagePart:
 
     media_type: str
     data: bytes = field(repr=False)
+    name: str | None = None
+    """What its file was called, where the sender said so."""
 
 
 Part = TextPart | ThinkingPart | ToolCall | ImagePart

@@ -90,6 +90,8 @@ class InboxEntry:
     meta: Mapping[str, Any] | None
     created_at: str
     position: int = 0
+    parts: tuple[Part, ...] = ()
+    """Images that came with it."""
 
 
 class SessionRows(Protocol):
@@ -326,6 +328,20 @@ class ModelError(CoterieError):
         self.retry_after = retry_after
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """A provider as people are shown it; never its key."""
+
+    name: str
+    type: str
+    base_url: str | None
+    key_names: tuple[str, ...]
+    has_key: bool
+    """True as well where none is needed."""
+    models: tuple[str, ...]
+    """Well-known models as `<provider>/<model>`; more may exist."""
+
+
 class Model(Protocol):
     """One model of one provider."""
 
@@ -341,5 +357,5 @@ class Model(Protocol):
 class Previews(Protocol):
     """A model that can show what it would send."""
 
-    def body(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Tools and messages in the provider's form."""
+    async def body(self, request: ModelRequest) -> bytes:
+        """What would go over the wire, to the last byte; nothing is sent."""

@@ -133,9 +133,10 @@ class ActiveTurn:
             return
         messages = self.transcript.sendable()
         cut = compaction.cut_point(messages, window)
+        kept = self.brain.overhead + sum(map(compaction.message_size, messages[cut:]))
+        if compaction.tokens(kept) > window:
+            raise TurnStopped(f"the message is too long for the model's window of {window} tokens")
         if cut < 2:
-            if compaction.tokens(size) > window:
-                raise TurnStopped(f"the message is too long for the model's window of {window} tokens")
             return
         through = max(message.seq or 0 for message in messages[:cut])
         text, usage = await self._summary(messages[:cut], window, through)
@@ -156,7 +157,7 @@ class ActiveTurn:
         request = ModelRequest(
             system=compaction.SYSTEM,
             tools=(),
-            messages=messages,
+            messages=compaction.summarisable(messages, window),
             context=compaction.ASK.format(words=max(50, window // 40)),
             max_tokens=max(200, window // 10),
         )
@@ -299,7 +300,7 @@ class ActiveTurn:
         at = now_iso()
         text = _reply_text(reply)
         message = self.transcript.distinct(
-            self._message("assistant", "agent", text, at, 0, parts=reply.parts)
+            self._message("assistant", "agent", text, at, 0, parts=reply.parts, meta=self._told_of_fallback())
         )
         messages = [message]
         for call in message.tool_calls[CALLS_PER_REPLY:]:
@@ -330,6 +331,10 @@ class ActiveTurn:
         self.live.reply_committed()
         if final:
             self.final = message
+
+    def _told_of_fallback(self) -> Mapping[str, Any] | None:
+        fallback = self._asking.fallback
+        return None if fallback is None else {"fallback": fallback}
 
     final: Message | None = None
     """The answer, once there is one."""
@@ -413,6 +418,7 @@ class ActiveTurn:
             role=entry.role,
             origin=entry.origin,
             text=entry.text,
+            parts=entry.parts,
             meta=entry.meta,
             agent_id=self.brain.agent_id,
             run_id=entry.run_id,

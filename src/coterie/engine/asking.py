@@ -32,9 +32,12 @@ class Asking:
         """Called when what was streamed so far is void."""
         self.model = models[0]
         """Who is being asked."""
+        self.fallback: dict[str, str] | None = None
+        """Who is asked instead of whom, and why: people are to see it."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas, then one reply. Raises the last model's ModelError."""
+        self.fallback = None
         for place, name in enumerate(self._models, 1):
             self.model = name
             last_in_line = place == len(self._models)
@@ -49,6 +52,11 @@ class Asking:
                 if last_in_line:
                     raise
                 log.warning("%s: %s; falling back to %s", name, error.message, self._models[place])
+                self.fallback = {
+                    "model": self._models[place],
+                    "instead_of": self._models[0],
+                    "reason": error.message,
+                }
                 self._start_over()
 
     async def _one(self, name: str, request: ModelRequest, tries: int) -> AsyncGenerator[ModelEvent, None]:

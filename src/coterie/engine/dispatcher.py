@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coterie.core.agent import AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, Unavailable
+from coterie.core.events import final_fields
 from coterie.core.message import Message, ToolCall
 from coterie.core.ports import (
     ClaimLost,
@@ -361,9 +362,7 @@ class Dispatcher:
             return self._successor(turn, turn.successor)
         final = turn.final
         assert final is not None
-        self._live.close(
-            turn.job.run_id, "final", text=final.text, message_id=final.id, usage=asdict(turn.usage)
-        )
+        self._live.close(turn.job.run_id, "final", **final_fields(final, turn.usage))
         return None
 
     def _is_halted(self, worker: Worker) -> bool:

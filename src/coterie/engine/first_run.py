@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from coterie.core.agent import MAIN
@@ -16,7 +17,7 @@ from coterie.engine.workspace import Workspace
 COPIED = ("IDENTITY.md", "SOUL.md", "MEMORY.md")
 
 
-def settle_in(home: Home) -> None:
+def settle_in(home: Home, first_model: Callable[[], str | None]) -> None:
     """Copy the root's files to main, never move, never overwrite. Cut short, it can be run again."""
     main = home.agents / MAIN
     main.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -30,7 +31,8 @@ def settle_in(home: Home) -> None:
             _copy_new(source, main / "memory" / source.relative_to(logs))
     Workspace(home, MAIN).scaffold()
     if not home.config.exists():
-        ConfigFile(home.config).write(FRESH)
+        model = first_model()
+        ConfigFile(home.config).write(f"{FRESH}default_model: {model}\n" if model else FRESH)
 
 
 def _copy_new(source: Path, target: Path) -> None:

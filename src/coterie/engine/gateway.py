@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -16,9 +16,9 @@ from typing import Any, Literal
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
-from coterie.core.events import ChatEvent
-from coterie.core.message import Message, Origin
-from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
+from coterie.core.events import ChatEvent, final_fields
+from coterie.core.message import ImagePart, Message, Origin
+from coterie.core.ports import InboxEntry, Model, ProviderState, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ENDED, TurnJob, TurnState
@@ -39,6 +39,9 @@ RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
 MAX_MESSAGE = 1_000_000
 """Characters of one message."""
+RETRY = "[Retry] The last turn ended without an answer. Answer the message before it now; repeat nothing that was done."
+MAX_IMAGES = 20
+"""Pictures of one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Outcome:
     message_id: str | None
     error: str | None
     job: TurnJob
+    final: Message | None = None
+    """The answer, where there is one."""
 
 
 class Gateway:
@@ -79,6 +84,7 @@ class Gateway:
         store: Store,
         claim: EngineClaim | None = None,
         load_tools: Callable[[], Mapping[str, Tool]] = dict,
+        providers: Callable[[bool], Sequence[ProviderState]] = lambda all_models: (),
     ) -> None:
         self.home = home
         self.store = store
@@ -90,6 +96,8 @@ class Gateway:
         self.pid = os.getpid()
         self._engine: Engine | None = None
         self._load_tools = load_tools
+        self.providers = providers
+        """Where models come from, with the models of all of them or only of those that can be used."""
         self.registry.sync.listen(self._agents_changed)
 
     @property
@@ -162,15 +170,16 @@ class Engine:
         ref: str,
         text: str,
         *,
+        images: Sequence[ImagePart] = (),
         origin: Origin = "user",
         meta: Mapping[str, Any] | None = None,
         key: str | None = None,
         body_hash: str | None = None,
     ) -> Receipt:
         """Accept a message: it and its turn are on disk when this returns."""
-        _check_text(text)
+        check_message(text, images)
         if key is not None:
-            body_hash = hashlib.sha256(json.dumps([text, meta], sort_keys=True).encode()).hexdigest()
+            body_hash = _body_hash(text, meta, images)
         run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
 
         def accept(tx: StoreTransaction) -> tuple[Session, TurnJob | None]:
@@ -181,7 +190,16 @@ class Engine:
                 return session, first[0]
             job = TurnJob(run_id, session.id, message_id, TurnState.QUEUED, trace_id=run_id, created_at=at)
             entry = InboxEntry(
-                session.id, message_id, run_id, self.brains.agent_of(session), "user", origin, text, meta, at
+                session.id,
+                message_id,
+                run_id,
+                self.brains.agent_of(session),
+                "user",
+                origin,
+                text,
+                meta,
+                at,
+                parts=tuple(images),
             )
             tx.turns.submit(job, entry, key=key, body_hash=body_hash)
             return session, None
@@ -196,6 +214,20 @@ class Engine:
             live.emit("queued", status=status)
         self.dispatcher.wake(session)
         return Receipt(message_id, run_id, status, session)
+
+    async def retry(self, ref: str) -> Receipt:
+        """Have the last message answered after all, once its turn ended without an answer. It is not said twice."""
+
+        def look(tx: StoreTransaction) -> tuple[Session, str | None]:
+            session = self.sessions.find(tx, ref)
+            last = tx.sessions.page(session.id, limit=1)
+            failed = last[-1].run_id if last and "error" in (last[-1].meta or {}) else None
+            return session, None if tx.turns.unfinished(session.id) else failed
+
+        session, failed = await self._store.look(look)
+        if failed is None:
+            raise Conflict("there is nothing to try again: the last turn did not end with an error")
+        return await self.submit(session.id, RETRY, origin="system", meta={"retry": failed})
 
     def _status(self, session: Session) -> Literal["started", "steering", "queued"]:
         worker = self.dispatcher.worker(session.id)
@@ -226,12 +258,8 @@ class Engine:
             async for event in live.follow():
                 yield event
             return
-        if outcome.state is TurnState.DONE:
-            fields = {
-                "text": outcome.text,
-                "message_id": outcome.message_id,
-                "usage": asdict(outcome.job.usage),
-            }
+        if outcome.final is not None:
+            fields = final_fields(outcome.final, outcome.job.usage)
             yield ChatEvent(run_id, outcome.job.session_id, 0, "final", 1, fields)
         elif outcome.state is TurnState.ERROR:
             yield ChatEvent(run_id, outcome.job.session_id, 0, "error", 1, {"message": outcome.error})
@@ -247,7 +275,9 @@ class Engine:
         job, final = await self._store.look(look)
         if job is None:
             raise NotFound(f"there is no run {run_id[:100]!r}")
-        return Outcome(run_id, job.state, final.text if final else "", job.final_message_id, job.error, job)
+        return Outcome(
+            run_id, job.state, final.text if final else "", job.final_message_id, job.error, job, final
+        )
 
     async def abort(self, run_id: str) -> str:
         """Stop a turn, or take a waiting message back. Says which."""
@@ -278,6 +308,7 @@ class Engine:
                     role=entry.role,
                     origin=entry.origin,
                     text=entry.text,
+                    parts=entry.parts,
                     meta={**(entry.meta or {}), "cancelled": True},
                     agent_id=entry.agent_id,
                     run_id=entry.run_id,
@@ -321,8 +352,17 @@ def _time_line(session: Session, brain: Brain) -> Mapping[str, str]:
     return {"time": datetime.now().astimezone().isoformat(timespec="seconds")}
 
 
-def _check_text(text: str) -> None:
-    if not text.strip():
+def _body_hash(text: str, meta: Mapping[str, Any] | None, images: Sequence[ImagePart]) -> str:
+    """What tells one message under an idempotency key from another."""
+    pictures = [hashlib.sha256(image.data).hexdigest() for image in images]
+    return hashlib.sha256(json.dumps([text, meta, *pictures], sort_keys=True).encode()).hexdigest()
+
+
+def check_message(text: str, images: Sequence[ImagePart]) -> None:
+    """Refuse what cannot be said."""
+    if len(images) > MAX_IMAGES:
+        raise InvalidRequest(f"a message has at most {MAX_IMAGES} images", details={"field": "attachments"})
+    if not text.strip() and not images:
         raise InvalidRequest("a message must not be empty", details={"field": "message"})
     if len(text) > MAX_MESSAGE:
         raise TooLarge(f"a message has at most {MAX_MESSAGE} characters", details={"field": "message"})

@@ -30,6 +30,12 @@ class Home:
         return cls(chosen.expanduser().absolute())
 
     @property
+    def shown(self) -> str:
+        """The folder as people write it."""
+        user = Path.home()
+        return f"~/{self.path.relative_to(user)}" if self.path.is_relative_to(user) else str(self.path)
+
+    @property
     def config(self) -> Path:
         return self.path / "agent.yaml"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from coterie.core.message import Message
 from coterie.core.ports import ModelError, ModelRequest, Previews
@@ -21,12 +20,14 @@ class Preview:
     model: str
     sections: Sequence[Section]
     request: ModelRequest
-    body: Mapping[str, Any] | None
-    """The request in its provider's form, where the provider can show it."""
+    body: bytes | None
+    """The request as its provider would get it, where one can be reached."""
 
 
-async def preview(gateway: Gateway, *, agent_id: str | None, session: str | None) -> Preview:
-    """Of an agent's first request, or of the next one in a session."""
+async def preview(
+    gateway: Gateway, *, agent_id: str | None, session: str | None, message: str | None
+) -> Preview:
+    """Of an agent's first request, or of the next one in a session, as if this was said in it."""
     engine = gateway.engine
     messages: Sequence[Message] = ()
     if session is not None:
@@ -36,6 +37,8 @@ async def preview(gateway: Gateway, *, agent_id: str | None, session: str | None
     else:
         brain = engine.brains.of(gateway.registry.get(agent_id or "default").id)
         found = Session("", f"agent:{brain.agent_id}:main", brain.agent_id, "main")
+    if message is not None:
+        messages = [*messages, Message("", "user", "user", message)]
     return await _of(gateway, brain, found, messages)
 
 
@@ -47,7 +50,7 @@ async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequen
     try:
         model = await around.resolve_model(name)
         if isinstance(model, Previews):
-            body = model.body(request)
+            body = await model.body(request)
     except ModelError:
         pass  # a missing key does not keep anybody from looking at the prompt
     return Preview(brain.agent_id, name, brain.prompt.sections, request, body)

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -49,25 +49,28 @@ class Registry:
 
     # Opening
 
-    def open(self) -> None:
-        """Make the household whole: main exists, first-run copies are made, cut-short deletions are finished."""
+    def open(self, first_model: Callable[[], str | None] = lambda: None) -> None:
+        """Make the household whole: main exists, first-run copies are made, cut-short deletions are finished.
+
+        `first_model` is asked, on a first run without a configuration, which model can be used here.
+        """
         with self._store.read() as tx:
             settled = tx.meta.get("first_run") is not None
             purging = tx.agents.in_state(AgentState.PURGING)
         if not settled:
             with self.sync.locked():
-                self._move_in()
+                self._move_in(first_model)
         for agent in purging:
             with self.sync.locked():
                 self._finish_purge(agent.id)
         self.sync.refresh()
 
-    def _move_in(self) -> None:
+    def _move_in(self, first_model: Callable[[], str | None]) -> None:
         with self._store.write() as tx:
             if tx.agents.default() is None:
                 at = now_iso()
                 tx.agents.save([Agent(MAIN, MAIN, True, AgentState.ACTIVE, {}, at, at)])
-        settle_in(self._home)
+        settle_in(self._home, first_model)
         with self._store.write() as tx:
             tx.meta.set("first_run", now_iso())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from coterie.core.agent import DEFAULT_ALIAS, AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
-from coterie.core.message import Message
+from coterie.core.message import ImagePart, Message, Role
 from coterie.core.ports import InboxEntry, Store, StoreTransaction
 from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, TurnJob
@@ -34,6 +35,15 @@ class History:
     next_cursor: int | None
     running: Mapping[str, Any] | None
     """The turn so far, where one is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something that was said before a session began, as a client tells it."""
+
+    role: Role
+    text: str
+    images: tuple[ImagePart, ...] = ()
 
 
 class Sessions:
@@ -219,7 +229,7 @@ class Sessions:
 
         return self._changed(await self._store.transact(make))
 
-    async def one_off(self, agent_id: str, earlier: Sequence[tuple[str, str]]) -> Session:
+    async def one_off(self, agent_id: str, earlier: Sequence[Said]) -> Session:
         """A session for a single request that brings its own history."""
 
         def make(tx: StoreTransaction) -> Session:
@@ -230,14 +240,19 @@ class Sessions:
             messages = [
                 Message(
                     id=uuid.uuid4().hex,
-                    role=role,  # type: ignore[arg-type]
-                    origin="external" if role == "system" else "agent" if role == "assistant" else "user",
-                    text=text,
+                    role=said.role,
+                    origin="external"
+                    if said.role == "system"
+                    else "agent"
+                    if said.role == "assistant"
+                    else "user",
+                    text=said.text,
+                    parts=said.images,
                     agent_id=owner,
                     seq=number,
                     created_at=at,
                 )
-                for number, (role, text) in enumerate(earlier, 1)
+                for number, said in enumerate(earlier, 1)
             ]
             tx.sessions.append(session.id, messages)
             return session
@@ -361,7 +376,8 @@ class Sessions:
 
         session, messages = await self._store.look(look)
         if form == "jsonl":
-            return "".join(json.dumps(message_payload(m), ensure_ascii=False) + "\n" for m in messages)
+            lines = (json.dumps(message_payload(m, with_data=True), ensure_ascii=False) for m in messages)
+            return "".join(line + "\n" for line in lines)
         return _markdown(session, messages)
 
     # Small parts
@@ -417,8 +433,8 @@ class Sessions:
         return session
 
 
-def message_payload(message: Message) -> dict[str, Any]:
-    """A message as every door shows it, in snake_case."""
+def message_payload(message: Message, *, with_data: bool = False) -> dict[str, Any]:
+    """A message as every door shows it, in snake_case; the bytes of its images only where they are asked for."""
     payload: dict[str, Any] = {
         "id": message.id,
         "seq": message.seq,
@@ -439,7 +455,20 @@ def message_payload(message: Message) -> dict[str, Any]:
         payload["tool_calls"] = [
             {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
         ]
+    images = [part for part in message.parts if isinstance(part, ImagePart)]
+    if images:
+        payload["parts"] = [_image_payload(image, with_data=with_data) for image in images]
     return payload
+
+
+def _image_payload(image: ImagePart, *, with_data: bool) -> dict[str, Any]:
+    payload: dict[str, Any] = {
+        "type": "image",
+        "media_type": image.media_type,
+        "size": len(image.data),
+        "name": image.name,
+    }
+    return {**payload, "data": base64.b64encode(image.data).decode()} if with_data else payload
 
 
 def _checked_name(name: str | None) -> str | None:
@@ -457,6 +486,7 @@ def _waiting_message(entry: InboxEntry) -> Message:
         role=entry.role,
         origin=entry.origin,
         text=entry.text,
+        parts=entry.parts,
         meta=entry.meta,
         agent_id=entry.agent_id,
         run_id=entry.run_id,
@@ -477,6 +507,8 @@ def _markdown(session: Session, messages: Sequence[Message]) -> str:
         lines += [f"## {who[message.role]}{origin}, {message.created_at}", ""]
         for call in message.tool_calls:
             lines += [f"`{call.name}({call.arguments})`", ""]
+        for image in message_payload(message).get("parts", ()):
+            lines += [f"*{image['name'] or 'Image'}: {image['media_type']}, {image['size']} bytes*", ""]
         if message.text:
             fenced = message.role == "tool"
             lines += ["```", message.text, "```", ""] if fenced else [message.text, ""]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from coterie.core.ports import Model, ModelError
+from coterie.core.ports import Model, ModelError, ProviderState
 from coterie.models.keys import find_key
 
 if TYPE_CHECKING:
@@ -46,14 +46,21 @@ class ProviderType:
     """Where its key may stand, in order; empty where it needs none."""
     library_name: str | None = None
     """What the library calls it in its list of models."""
+    first_model: str | None = None
+    """For somebody who has a key and has chosen nothing yet."""
 
 
 TYPES: Mapping[str, ProviderType] = {
-    "openai": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
+    "openai": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai", "gpt-5.2"),
     "openai-responses": ProviderType("https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
-    "anthropic": ProviderType("https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic"),
+    "anthropic": ProviderType(
+        "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic", "claude-sonnet-5"
+    ),
     "google": ProviderType(
-        "https://generativelanguage.googleapis.com", ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google"
+        "https://generativelanguage.googleapis.com",
+        ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        "google",
+        "gemini-2.5-flash",
     ),
     "openrouter": ProviderType("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
     "ollama": ProviderType("http://127.0.0.1:11434/v1"),
@@ -62,18 +69,16 @@ TYPES: Mapping[str, ProviderType] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderState:
-    """A provider as people are shown it; never its key."""
-
-    name: str
-    type: str
-    base_url: str | None
-    key_names: tuple[str, ...]
-    has_key: bool
-    """True as well where none is needed."""
-    models: tuple[str, ...]
-    """Well-known models as `<provider>/<model>`; more may exist."""
+def first_model() -> str | None:
+    """A model that can be used right away, because its key is here."""
+    return next(
+        (
+            f"{name}/{kind.first_model}"
+            for name, kind in TYPES.items()
+            if kind.first_model and find_key(kind.key_names)
+        ),
+        None,
+    )
 
 
 class ModelCatalog:
@@ -107,9 +112,9 @@ class ModelCatalog:
             model = self._models[name] = self._make(name)
         return model
 
-    def describe(self) -> list[ProviderState]:
-        """Every provider, whether it can be used, and what it is known for."""
-        return [self._describe(name, settings) for name, settings in self._providers.items()]
+    def describe(self, *, only_usable: bool = False) -> list[ProviderState]:
+        """Every provider, whether it can be used, and what it is known for; or that only of those that can be."""
+        return [self._describe(name, settings, only_usable) for name, settings in self._providers.items()]
 
     async def aclose(self) -> None:
         """Close the connections that are kept open to providers."""
@@ -140,16 +145,19 @@ class ModelCatalog:
                 f"{name} needs the package {error.name or 'of its provider'}, which is missing: install Coterie anew"
             ) from error
 
-    def _describe(self, name: str, settings: ProviderSettings) -> ProviderState:
+    def _describe(self, name: str, settings: ProviderSettings, only_usable: bool) -> ProviderState:
         kind = TYPES.get(settings.type, ProviderType())
         names = _key_names(settings)
+        has_key = not names or find_key(names) is not None
+        # The list comes with the library, which takes a while to import.
+        known = _known_models(settings.type) if has_key or not only_usable else ()
         return ProviderState(
             name,
             settings.type,
             _without_login(settings.base_url or kind.base_url),
             names,
-            not names or find_key(names) is not None,
-            tuple(f"{name}/{model}" for model in _known_models(settings.type)),
+            has_key,
+            tuple(f"{name}/{model}" for model in known),
         )
 
     def _openai_chat(self, name: str, settings: ProviderSettings) -> Model:

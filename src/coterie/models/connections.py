@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 
 import httpx2
+
+from coterie.core.ports import ModelError, ModelEvent
 
 CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
@@ -21,7 +23,7 @@ def open_connections() -> httpx2.AsyncClient:
         limits=limits,
         timeout=httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT),
         follow_redirects=True,
-        event_hooks={"request": [_connect_soon], "response": [_note]},
+        event_hooks={"request": [_hold_back, _connect_soon], "response": [_note]},
     )
 
 
@@ -42,6 +44,35 @@ async def _note(response: httpx2.Response) -> None:
     responses = _noted.get()
     if responses is not None:
         responses.append(response)
+
+
+async def body_of(stream: AsyncGenerator[ModelEvent, None]) -> bytes:
+    """The body of the request that this stream begins with, taken at the door: nothing leaves the house."""
+    held: list[bytes] = []
+    token = _held.set(held)
+    try:
+        async with aclosing(stream):
+            await anext(stream)
+    except ModelError:
+        if not held:
+            raise
+    finally:
+        _held.reset(token)
+    return held[0]
+
+
+_held: ContextVar[list[bytes] | None] = ContextVar("_held", default=None)
+
+
+class _HeldBack(Exception):
+    """The request was only to be looked at."""
+
+
+async def _hold_back(request: httpx2.Request) -> None:
+    held = _held.get()
+    if held is not None:
+        held.append(await request.aread())
+        raise _HeldBack
 
 
 async def _connect_soon(request: httpx2.Request) -> None:

@@ -9,15 +9,23 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from coterie.core.message import Message, Part, TextPart, ToolCall, Usage
+from coterie.core.message import ImagePart, Message, Part, TextPart, ToolCall, Usage
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.models import tour
 
 BACKLOG = "[Backlog]"
 LONGEST_COMMAND = 2000
 QUOTED = 200
 REPORTED = 2000
+LOOKS = 4
+"""How often the clock is looked at when it is watched."""
+LOOK_SECONDS = 2.0
+"""The pause before each look: time to say something else."""
+WORD_SECONDS = 0.03
+"""Between the words of a tour, so that they are seen to come."""
 
 _TIME = re.compile(r"\b(what time|the time|what day|what date|today's date)\b", re.I)
+_WATCH = re.compile(r"\bwatch the clock\b", re.I)
 _LIST = re.compile(r"\blist\b.{0,40}\bfiles\b", re.I)
 # In the middle of a sentence only what looks like a file is one: people also read books and write to friends.
 _WRITE = re.compile(r"^(?:please )?write (.+) to (\S+)$|\bwrite (.+) to (\S*\w\.\w+)", re.I | re.S)
@@ -33,19 +41,28 @@ _EXAMPLES = {
     "files_write": "“write hello to note.txt”",
     "files_read": "“read note.txt”",
 }
+_WHO = "I am Coterie's offline demo, not a language model."
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    tool: str
-    arguments: str
+class _Answer:
+    """Words, a call, or both."""
+
+    text: str = ""
+    tool: str | None = None
+    arguments: str = "{}"
+    pause: float = 0.0
+    """Seconds before anything comes."""
+    pace: float = 0.0
+    """Seconds between words."""
 
 
 class OfflineModel:
-    """Echoes, and shows a few tools at work. Implements the Model port."""
+    """Echoes, shows a few tools at work, and leads a newcomer around. Implements the Model port."""
 
-    def __init__(self, name: str = "offline/demo") -> None:
+    def __init__(self, name: str = "offline/demo", *, pauses: bool = True) -> None:
         self._name = name
+        self._slowness = 1 if pauses else 0
 
     @property
     def name(self) -> str:
@@ -54,37 +71,49 @@ class OfflineModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """The answer word by word, then one Reply."""
         answer = respond(request)
-        if isinstance(answer, _Command):
-            call: Part = ToolCall(f"call_{uuid.uuid4().hex[:24]}", answer.tool, answer.arguments)
-            yield Reply((call,), Usage(cost=0.0), "tool_calls")
-            return
-        for word in re.findall(r"\S+\s*|\s+", answer):
-            yield TextDelta(word)
-            await asyncio.sleep(0)
-        yield Reply((TextPart(answer),), Usage(cost=0.0), "stop")
+        parts: list[Part] = []
+        await asyncio.sleep(answer.pause * self._slowness)
+        if answer.text:
+            for word in re.findall(r"\S+\s*|\s+", answer.text):
+                yield TextDelta(word)
+                await asyncio.sleep(answer.pace * self._slowness)
+            parts.append(TextPart(answer.text))
+        if answer.tool is not None:
+            parts.append(ToolCall(f"call_{uuid.uuid4().hex[:24]}", answer.tool, answer.arguments))
+        yield Reply(tuple(parts), Usage(cost=0.0), "stop" if answer.tool is None else "tool_calls")
 
 
-def respond(request: ModelRequest) -> _Command | str:
-    """What to say or call. Results behind the newest user message end the matter, so it cannot go on for ever."""
+def respond(request: ModelRequest) -> _Answer:
+    """What to say or call. The results behind the newest user message are counted, so it cannot go on for ever."""
     messages = request.messages
     newest = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if newest is None:
-        return _introduction(request)
+        return _Answer(_introduction(request))
+    said, earlier = messages[newest], messages[:newest]
+    asked = said.text if len(said.text) <= LONGEST_COMMAND else ""
     results = [message for message in messages[newest + 1 :] if message.role == "tool"]
+    if _WATCH.search(asked) and _offered(request, "system_time"):
+        return _watch(request, newest, len(results))
     if results:
-        return _report(results)
-    asked = messages[newest].text
+        return _Answer(_report(results, earlier))
     if asked.startswith(BACKLOG):
-        return _resume(request, messages[:newest])
-    command = _command(asked) if len(asked) <= LONGEST_COMMAND else None
+        return _resume(request, earlier)
+    if any(isinstance(part, ImagePart) for part in said.parts):
+        return _Answer(f"{_introduction(request)} You sent {_pictures(said)}, which I cannot see.")
+    if shown := tour.show(asked, earlier, _tools(request)):
+        return _Answer(f"{_WHO} {shown}", pace=WORD_SECONDS)
+    command = _command(asked)
     if command is None:
-        return f"{_introduction(request)} You said: “{_short(asked, QUOTED)}”"
-    if not _offered(request, command.tool):
-        return f"{_introduction(request)} For that I would need the tool {command.tool}, which this agent does not have."
+        invitation = tour.invitation(earlier, _tools(request))
+        return _Answer(f"{_introduction(request)} {invitation} You said: “{_short(said.text, QUOTED)}”")
+    if not _offered(request, command.tool or ""):
+        needed = f"For that I would need the tool {command.tool}, which this agent does not have."
+        return _Answer(f"{_introduction(request)} {needed}")
     return command
 
 
-def _command(text: str) -> _Command | None:
+def _command(text: str) -> _Answer | None:
+    """The call that a sentence asks for."""
     if match := _WRITE.search(text.strip()):
         content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))
@@ -97,26 +126,53 @@ def _command(text: str) -> _Command | None:
     return None
 
 
-def _resume(request: ModelRequest, earlier: Sequence[Message]) -> _Command | str:
+def _watch(request: ModelRequest, newest: int, behind: int) -> _Answer:
+    """A task of several rounds, which other messages may interrupt: all looks since it was asked for count."""
+    messages = request.messages
+    begun = max(
+        (
+            i
+            for i, message in enumerate(messages)
+            if message.role == "user" and _WATCH.search(message.text) and not message.text.startswith(BACKLOG)
+        ),
+        default=newest,
+    )
+    looks = [m for m in messages[begun + 1 :] if m.tool_name == "system_time" and m.role == "tool"]
+    seen = [look.text for look in looks if "skipped" not in look.text.lower()]
+    if len(seen) < LOOKS and behind < LOOKS:
+        return _Answer(f"Look {len(seen) + 1} of {LOOKS}.", "system_time", pause=LOOK_SECONDS)
+    interrupted = begun != newest
+    went_on = "You spoke in between, and I went on where I was. " if interrupted else ""
+    last = seen[-1] if seen else "nothing"
+    return _Answer(
+        f"I looked {len(seen)} times; at last the clock said: {_short(last, QUOTED)}.\n\n"
+        f"{went_on}{tour.invitation(messages[:newest], _tools(request))}"
+    )
+
+
+def _resume(request: ModelRequest, earlier: Sequence[Message]) -> _Answer:
     """Take up the call that an interruption skipped; where there is none, say what was found so far."""
     results = [message for message in earlier if message.role == "tool"]
     if not results:
-        return f"{_introduction(request)} Nothing of the interrupted task is left that I could do."
+        return _Answer(f"{_introduction(request)} Nothing of the interrupted task is left that I could do.")
     last = results[-1]
     if "skipped" not in last.text.lower():
-        return _report([last])
+        return _Answer(_report([last], earlier))
     calls = (call for message in earlier for call in message.tool_calls)
     skipped = next((call for call in calls if call.id == last.call_id), None)
     if skipped is None or not _offered(request, skipped.name):
-        return f"{_introduction(request)} The call that was skipped cannot be made any more."
-    return _Command(skipped.name, skipped.arguments)
+        return _Answer(f"{_introduction(request)} The call that was skipped cannot be made any more.")
+    return _Answer(tool=skipped.name, arguments=skipped.arguments)
 
 
-def _report(results: Sequence[Message]) -> str:
+def _report(results: Sequence[Message], earlier: Sequence[Message]) -> str:
     lines = [
         f"{result.tool_name or 'The tool'} answered: {_short(result.text, REPORTED)}" for result in results
     ]
-    return "\n".join([*lines, "(I am the offline demo, not a language model: I only pass this on.)"])
+    lines.append("(I am the offline demo, not a language model: I only pass this on.)")
+    if tour.is_under_way(earlier):
+        lines.append("Say “next” to go on with the tour.")
+    return "\n".join(lines)
 
 
 def _introduction(request: ModelRequest) -> str:
@@ -124,15 +180,25 @@ def _introduction(request: ModelRequest) -> str:
     can = (
         f"I can show tools at work: try {', '.join(shown)}." if shown else "I can only repeat what I am told."
     )
-    return f"I am Coterie's offline demo, not a language model. {can}"
+    return f"{_WHO} {can}"
+
+
+def _pictures(message: Message) -> str:
+    images = [part for part in message.parts if isinstance(part, ImagePart)]
+    kinds = ", ".join(f"{image.media_type}, {len(image.data)} bytes" for image in images)
+    return f"an image ({kinds})" if len(images) == 1 else f"{len(images)} images ({kinds})"
+
+
+def _tools(request: ModelRequest) -> set[str]:
+    return {schema.name for schema in request.tools}
 
 
 def _offered(request: ModelRequest, tool: str) -> bool:
-    return any(schema.name == tool for schema in request.tools)
+    return tool in _tools(request)
 
 
-def _call(tool: str, **arguments: str) -> _Command:
-    return _Command(tool, json.dumps(arguments, ensure_ascii=False))
+def _call(tool: str, **arguments: str) -> _Answer:
+    return _Answer(tool=tool, arguments=json.dumps(arguments, ensure_ascii=False))
 
 
 def _bare(path: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2
 from openai import AsyncOpenAI, Timeout
@@ -19,7 +18,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 from coterie.core.message import TextPart, ThinkingPart
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
-from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
+from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, body_of, open_connections
 from coterie.models.failure import model_error
 from coterie.models.openai_profile import takes_temperature
 from coterie.models.openai_wire import request_body
@@ -93,9 +92,9 @@ class OpenAIChat:
     def name(self) -> str:
         return self._name
 
-    def body(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Tools and messages as they are sent."""
-        return request_body(request)
+    async def body(self, request: ModelRequest) -> bytes:
+        """What would be sent, to the last byte."""
+        return await body_of(self.stream(request))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""

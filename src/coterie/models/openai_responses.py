@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import httpx2
 from openai import AsyncOpenAI, Timeout
@@ -70,16 +69,12 @@ class OpenAIResponses(PydanticModel):
                 settings["openai_reasoning_summary"] = "auto"
         return settings
 
-    def body(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Tools and messages as they are sent."""
-        return request_body(request, self._form)
-
     def prepared(
         self, request: ModelRequest
     ) -> tuple[list[pai.ModelMessage], ModelSettings, ModelRequestParameters]:
         settings = self.settings(request, [])
         # The SDK would spend nearly 1 ms on each message.
-        settings["extra_body"] = self.body(request)
+        settings["extra_body"] = request_body(request, self._form)
         return [], settings, _PARAMETERS
 
     def thoughts(self, part: pai.ModelResponsePart) -> Iterable[ThinkingPart]:

@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from coterie.core.message import TextPart, ThinkingPart
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta, ToolSchema
-from coterie.models.connections import noting
+from coterie.models.connections import body_of, noting
 from coterie.models.failure import broken_off, model_error
 from coterie.models.pydantic_messages import Form, parameters, sent_messages
 from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
@@ -102,6 +102,10 @@ class PydanticModel(ABC):
             yield TextDelta(well_formed(refusal))
             parts = (TextPart(well_formed(refusal)),)
         yield Reply(parts, self._prices.usage(response), reply_finish(response, parts))
+
+    async def body(self, request: ModelRequest) -> bytes:
+        """What would be sent, to the last byte."""
+        return await body_of(self.stream(request))
 
     def prepared(
         self, request: ModelRequest

@@ -18,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0003"
+HEAD = "0006"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -130,6 +130,7 @@ inbox = Table(
     Column("content", Text, nullable=False),
     Column("meta_json", Text),
     Column("created_at", Text, nullable=False),
+    Column("parts_json", Text),
     Index("inbox_by_session", "session_id", "position"),
 )
 

@@ -242,9 +242,7 @@ def message_values(session_id: str, message: Message) -> dict[str, Any]:
         "role": message.role,
         "origin": message.origin,
         "content": message.text,
-        "parts_json": json.dumps([_part(p) for p in message.parts], ensure_ascii=False)
-        if message.parts
-        else None,
+        "parts_json": parts_json(message.parts),
         "call_id": message.call_id,
         "tool_name": message.tool_name,
         "meta_json": json.dumps(message.meta, ensure_ascii=False) if message.meta else None,
@@ -260,7 +258,7 @@ def message(row: Row[Any]) -> Message:
         role=row.role,
         origin=row.origin,
         text=row.content,
-        parts=tuple(_read_part(p) for p in json.loads(row.parts_json)) if row.parts_json else (),
+        parts=read_parts(row.parts_json),
         call_id=row.call_id,
         tool_name=row.tool_name,
         meta=json.loads(row.meta_json) if row.meta_json else None,
@@ -271,6 +269,14 @@ def message(row: Row[Any]) -> Message:
     )
 
 
+def parts_json(parts: Sequence[Part]) -> str | None:
+    return json.dumps([_part(part) for part in parts], ensure_ascii=False) if parts else None
+
+
+def read_parts(stored: str | None) -> tuple[Part, ...]:
+    return tuple(_read_part(part) for part in json.loads(stored)) if stored else ()
+
+
 def _part(part: Part) -> dict[str, Any]:
     match part:
         case TextPart(text):
@@ -279,8 +285,9 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "thinking", "text": text, "signature": signature, "model": model}
         case ToolCall(call_id, name, arguments):
             return {"type": "call", "id": call_id, "name": name, "arguments": arguments}
-        case ImagePart(media_type, data):
-            return {"type": "image", "media_type": media_type, "data": base64.b64encode(data).decode()}
+        case ImagePart(media_type, data, name):
+            encoded = base64.b64encode(data).decode()
+            return {"type": "image", "media_type": media_type, "data": encoded, "name": name}
 
 
 def _read_part(data: dict[str, Any]) -> Part:
@@ -290,6 +297,6 @@ def _read_part(data: dict[str, Any]) -> Part:
         case "thinking":
             return ThinkingPart(data["text"], data.get("signature"), data.get("model"))
         case "image":
-            return ImagePart(data["media_type"], base64.b64decode(data["data"]))
+            return ImagePart(data["media_type"], base64.b64decode(data["data"]), data.get("name"))
         case _:
             return ToolCall(data["id"], data["name"], data["arguments"])

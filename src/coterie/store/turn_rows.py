@@ -25,7 +25,7 @@ from coterie.core.ports import ClaimLost, InboxEntry
 from coterie.core.session import Session
 from coterie.core.turn import TurnJob, TurnState, before
 from coterie.store import schema
-from coterie.store.session_rows import read_session
+from coterie.store.session_rows import parts_json, read_parts, read_session
 
 _j = schema.turn_jobs
 _i = schema.inbox
@@ -139,6 +139,7 @@ class TurnRows:
                 "content": entry.text,
                 "meta_json": json.dumps(entry.meta, ensure_ascii=False) if entry.meta else None,
                 "created_at": entry.created_at,
+                "parts_json": parts_json(entry.parts),
             },
         )
 
@@ -388,4 +389,5 @@ def _entry(row: Row[Any], prefix: str = "") -> InboxEntry:
         meta=json.loads(meta) if meta else None,
         created_at=value[f"{prefix}created_at"],
         position=value[f"{prefix}position"],
+        parts=read_parts(value[f"{prefix}parts_json"]),
     )

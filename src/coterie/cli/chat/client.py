@@ -31,8 +31,6 @@ class Event:
 class Client(Protocol):
     """Both ways in."""
 
-    methods: frozenset[str]
-    """What can be called."""
     in_process: bool
     """Turns run only as long as this process does."""
 
@@ -121,7 +119,6 @@ class LocalClient:
         self._gateway = gateway
         self._api = api
         self._caller = Caller(OWNER, "admin")
-        self.methods = frozenset(api.METHODS)
         self._subscribe()
 
     def _subscribe(self) -> None:
@@ -162,7 +159,6 @@ class RemoteClient:
         self._refused: CoterieError | None = None
         """Why there is no use in trying again."""
         self._keeping: asyncio.Task[None] | None = None
-        self.methods: frozenset[str] = frozenset()
 
     @property
     def connected(self) -> bool:
@@ -246,7 +242,6 @@ class RemoteClient:
         if not frame["ok"]:
             await socket.close()
             raise from_payload(frame["error"])
-        self.methods = frozenset(frame["payload"]["features"]["methods"])
         self._socket = socket
         self._ready.set()
         return True

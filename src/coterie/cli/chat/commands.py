@@ -88,13 +88,9 @@ class Commands:
 
     async def list_models(self, _: str) -> None:
         names = await self._model_names()
-        if names:
-            lines = [("* " if n == self._conversation.model else "  ") + n for n in names]
-            await self._screen.lines("\n".join(lines))
-        else:
-            await self._screen.note(
-                "This gateway cannot list models. /model <provider>/<model> takes any that a provider has."
-            )
+        lines = [("* " if n == self._conversation.model else "  ") + n for n in names]
+        await self._screen.lines("\n".join(lines))
+        await self._screen.note("/model takes any <provider>/<model>, also one that is not listed.")
 
     async def new(self, _: str) -> None:
         fresh = await self._conversation.renew()
@@ -117,6 +113,9 @@ class Commands:
         if await self._conversation.stop() == "idle":
             await self._screen.note("nothing runs")
 
+    async def retry(self, _: str) -> None:
+        await self._conversation.retry()
+
     async def help(self, _: str) -> None:
         width = max(len(command.usage) for command in TABLE.values())
         seen = dict.fromkeys(TABLE.values())
@@ -134,10 +133,8 @@ class Commands:
         return [agent for agent in found if agent["state"] == "active"]
 
     async def _model_names(self) -> list[str]:
-        if "models.list" not in self._client.methods:
-            return []
         found = await self._client.call("models.list")
-        return [str(m.get("name") or m.get("id")) if isinstance(m, dict) else str(m) for m in found["models"]]
+        return [str(model["name"]) for model in found["models"] if model["available"]]
 
 
 _LIST = (
@@ -148,6 +145,7 @@ _LIST = (
     ("new", Command("/new", "start afresh; what was said is kept", Commands.new)),
     ("queue", Command("/queue", "what runs and what waits", Commands.queue)),
     ("stop", Command("/stop", "stop the reply", Commands.stop)),
+    ("retry", Command("/retry", "have the last message answered after an error", Commands.retry)),
     ("help", Command("/help", "this list", Commands.help)),
     ("quit", Command("/quit", "leave", Commands.quit)),
     ("exit", Command("/quit", "leave", Commands.quit)),

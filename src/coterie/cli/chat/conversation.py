@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -102,6 +101,8 @@ class Conversation:
         self._sent.set()
         self._gaps = 0
         """How often events may have been missed."""
+        self.after_error = ""
+        """What a person can do when a turn ended without an answer."""
 
     @classmethod
     async def begin(cls, client: Client, view: View, choice: Choice) -> Conversation:
@@ -176,13 +177,18 @@ class Conversation:
 
     async def ask(self, text: str) -> Run:
         """Say something. It is on disk when this returns."""
+        return await self._send(text, "chat.send", message=text)
+
+    async def retry(self) -> Run:
+        """Have the last message answered after all."""
+        return await self._send("the last message, once more", "chat.retry")
+
+    async def _send(self, text: str, method: str, **params: str) -> Run:
         self._sending += 1
         self._sent.clear()
         gaps = self._gaps
         try:
-            sent = await self._client.call(
-                "chat.send", session=self.key, message=text, idempotency_key=uuid.uuid4().hex
-            )
+            sent = await change(self._client, method, session=self.key, **params)
         finally:
             self._sending -= 1
             if not self._sending:
@@ -319,6 +325,9 @@ class Conversation:
                 await self._steered(run)
             case "final":
                 await self._end(run, Outcome("final", payload["text"]))
+                if fallback := payload.get("fallback"):
+                    reason = short(fallback["reason"].rstrip("."), 200)
+                    await self._view.note(f"{fallback['model']} answered this: {reason}")
             case "aborted":
                 await self._end(run, Outcome("aborted", payload.get("reason") or ""))
             case "error":
@@ -366,6 +375,8 @@ class Conversation:
             if was_active:
                 await self._view.ends()
             await self._view.error(outcome.text)
+            if self.after_error:
+                await self._view.note(self.after_error)
         if not run.ended.done():
             run.ended.set_result(outcome)
 

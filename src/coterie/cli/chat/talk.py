@@ -73,6 +73,7 @@ class Talk:
             self._client = client
             conversation = await Conversation.begin(client, self._screen, self._choice)
             self._conversation = conversation
+            conversation.after_error = "Your message is kept; /retry has it answered after all."
             self._commands = Commands(client, conversation, self._screen)
             await self._greet(conversation)
             self._prompt.refresh()
@@ -88,7 +89,7 @@ class Talk:
         first_time = not (self._home.run / HISTORY).exists()
         (self._home.run / HISTORY).touch(mode=0o600)
         if first_time and not conversation.exists:
-            await welcome(self._screen, conversation)
+            await welcome(self._screen, conversation, self._home)
         else:
             await conversation.show_past()
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from coterie.cli.chat.conversation import Conversation
 from coterie.cli.chat.screen import Screen
+from coterie.engine.home import Home
+
+WIDE = 70
+"""Columns that two columns of text need."""
+TRY = (
+    ("show me around", "a short tour"),
+    ("what time is it", "a tool at work"),
+    ("write hello to note.txt", "a file in the agent's workspace"),
+    ("/agents", "who lives here; /help shows the rest"),
+)
 
 
-async def welcome(screen: Screen, conversation: Conversation) -> None:
+async def welcome(screen: Screen, conversation: Conversation, home: Home) -> None:
     """Said once, above the first prompt."""
     if conversation.model.startswith("offline/"):
         model = (
-            "There is no model key yet, so a built-in offline demo answers. It is not a language model: it "
-            "repeats what you say and shows tools at work. A real model: set default_model in agent.yaml "
-            "and the provider's key in the environment."
+            "There is no model key yet, so a built-in offline demo answers. It is not a language model, but it "
+            "shows you around. For a real model, put a provider's key into the environment and "
+            "default_model into agent.yaml; `coterie model list` shows names."
         )
     else:
         model = f"{conversation.model} answers."
     text = (
         "Welcome to Coterie: a household of AI agents that live on this machine, each with its own "
-        f"character, files and model. You are talking to {conversation.agent_name}.\n{model}\nThree things to try:"
+        f"character, files and model. Yours was made in {home.shown}: agent.yaml there is its configuration, "
+        f"agents/{conversation.agent_id} holds the files of {conversation.agent_name}, who you are talking to.\n"
+        f"{model}\nThings to try:"
     )
     await screen.lines(text)
-    await screen.lines(
-        "  what time is it              a tool at work\n"
-        "  write hello to note.txt      a file in the agent's workspace\n"
-        "  /agents                      who lives here; /help shows the rest"
-    )
+    wide = screen.terminal.columns >= WIDE
+    shown = (f"  {say:<29}{what}" if wide else f"  {say}: {what}" for say, what in TRY)
+    await screen.lines("\n".join(shown), "    ")
     await screen.lines("")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import struct
 
 from coterie.core.errors import InvalidRequest, TooLarge
@@ -12,14 +14,30 @@ _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _NO_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
-def read_image(data: bytes) -> ImagePart:
+def decode_image(data: str, name: str | None = None) -> ImagePart:
+    """A picture that came as base64."""
+    if len(data) > 2 * LARGEST:
+        raise _too_large(len(data) * 3 // 4)
+    try:
+        return read_image(base64.b64decode("".join(data.split()), validate=True), name)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("the image is not base64") from None
+
+
+def image_at(url: str) -> ImagePart:
+    """The picture that a data URL holds. Nothing is fetched on behalf of whoever sends a message."""
+    kind, comma, data = url.partition(",")
+    if not comma or not kind.lower().startswith("data:") or not kind.lower().endswith(";base64"):
+        raise InvalidRequest("an image must come with the message, as a data:image/…;base64,… URL")
+    return decode_image(data)
+
+
+def read_image(data: bytes, name: str | None = None) -> ImagePart:
     """The picture in these bytes, whatever its file was called."""
     if not data:
         raise InvalidRequest("the image is empty: it has 0 bytes")
     if len(data) > LARGEST:
-        raise TooLarge(
-            f"the image has {len(data) / 1024 / 1024:.1f} MB; at most {LARGEST // 1024 // 1024} MB can be sent"
-        )
+        raise _too_large(len(data))
     for media_type, magic, size_of in _FORMATS:
         if not data.startswith(magic[: len(data)]) or (media_type == "image/webp" and not _is_webp(data)):
             continue
@@ -29,8 +47,14 @@ def read_image(data: bytes) -> ImagePart:
             raise InvalidRequest(f"the image is cut off: its {media_type} header is not whole") from None
         if not width or not height:
             raise InvalidRequest(f"the image is damaged: it says that it is {width} × {height} pixels large")
-        return ImagePart(media_type, data)
+        return ImagePart(media_type, data, name)
     raise InvalidRequest("this is not an image that can be sent: PNG, JPEG, GIF and WebP are read")
+
+
+def _too_large(size: int) -> TooLarge:
+    return TooLarge(
+        f"the image has {size / 1024 / 1024:.1f} MB; at most {LARGEST // 1024 // 1024} MB can be sent"
+    )
 
 
 def _png(data: bytes) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -28,11 +28,11 @@ class ModelCheck:
         return self.error is None
 
 
-async def check(resolve: Callable[[str], Model], name: str) -> ModelCheck:
+async def check(resolve: Callable[[str], Awaitable[Model]], name: str) -> ModelCheck:
     """Ask the model of this name for the smallest answer there is."""
     request = ModelRequest("", (), (Message("check", "user", "system", "Say OK."),), max_tokens=SHORTEST)
     try:
-        model = resolve(name)
+        model = await resolve(name)
         # The provider's module may have loaded just now; that is not the model's time.
         started = time.monotonic()
         async with aclosing(model.stream(request)) as stream:

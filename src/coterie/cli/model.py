@@ -1,0 +1,64 @@
+"""coterie model: which models there are, and whether they answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.cli.options import HomeOption, JsonOption
+
+app = typer.Typer(help="See which models there are, and whether they answer.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_models(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the models of providers that have no key yet.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the models that can be used."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json, print_table
+
+    with connected(home) as gateway:
+        found = gateway.call("models.list", all=everything)
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for model in found["models"]:
+        use = "the default" if model["name"] == found["default"] else "an agent's" if model["named"] else ""
+        rows.append((model["name"], use, "" if model["available"] else "no key, or no such provider"))
+    print_table(("Model", "Used as", ""), rows)
+    keyless = [p for p in found["providers"] if not p["has_key"]]
+    for provider in keyless:
+        typer.echo(f"{provider['name']} can be used once {' or '.join(provider['key_names'])} is set.")
+    typer.echo("Other names work too, as <provider>/<model>: each provider has more than are listed here.")
+
+
+@app.command("test")
+def try_model(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="<provider>/<model>; else the default agent's."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a model for a word: is the key right, is the name right, does it answer?"""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    with connected(home) as gateway:
+        found = gateway.call("models.test", name=name)
+    if as_json:
+        print_json(found)
+    elif found["ok"]:
+        typer.echo(f"{found['name']} answers ({found['latency_ms']} ms).")
+    else:
+        typer.echo(f"error: {found['message']}", err=True)
+    if not found["ok"]:
+        raise typer.Exit(1)
