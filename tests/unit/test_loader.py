@@ -19,6 +19,13 @@ BUILT_IN = {
     "files_edit",
     "files_list",
     "results_read",
+    "agents_list",
+    "agents_message",
+    "agents_switch",
+    "subagents_spawn",
+    "subagents_list",
+    "subagents_status",
+    "subagents_cancel",
 }
 
 DICE = """
@@ -57,7 +64,13 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
         loaded = load_tools(folder)
         assert set(loaded.tools) == BUILT_IN
         assert loaded.problems == []
-    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files", "results"}
+    assert {tool.plugin for tool in loaded.tools.values()} == {
+        "system",
+        "files",
+        "results",
+        "agents",
+        "subagents",
+    }
 
 
 def test_a_drop_in_file_adds_its_tools_under_its_own_name(plugins: Path) -> None:
