@@ -92,10 +92,12 @@ async def runs(house: House) -> list[SubagentRun]:
 
 async def settled(house: House, session: str = MAIN) -> None:
     """Until every run has ended, and everything that came of it in this session."""
-    while any(r.is_live for r in await runs(house)):
-        await asyncio.sleep(0.002)
-    await asyncio.sleep(0.02)
-    await house.idle(session)
+    while True:
+        await house.idle(session)
+        if any(r.is_live for r in await runs(house)):
+            await asyncio.sleep(0.002)
+        elif not (await house.engine.queue(session))[1]:
+            return
 
 
 def lines(history: list[Message]) -> list[Message]:
@@ -770,7 +772,7 @@ def test_latest_or_create_passes_over_a_session_that_waits(home: Path) -> None:
         minds.says["ask rose"] = once(asking("rose", "quick question"))
         async with household(home, minds.model, roster=ROSTER) as house:
             waiting = await house.send("ask miles", "agent:rose:main")
-            while not (await house.engine.queue("agent:rose:main"))[1][0].state is TurnState.WAITING:
+            while (await house.engine.queue("agent:rose:main"))[1][0].state is not TurnState.WAITING:
                 await asyncio.sleep(0.002)
             answer = json.loads((await house.say("ask rose")).text)
             assert answer["created"] is True
