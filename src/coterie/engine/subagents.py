@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,6 +60,8 @@ class Told:
 
     run: SubagentRun
     announcement: Announcement | None
+    route: Mapping[str, Any] | None = None
+    """How its requester's person is reached."""
 
 
 class Subagents:
@@ -340,13 +342,14 @@ class Subagents:
     # Looking
 
     async def get(self, run_id: str) -> Told:
-        def look(tx: StoreTransaction) -> tuple[SubagentRun | None, Announcement | None]:
-            return tx.runs.get(run_id), tx.announcements.get(run_id)
+        def look(tx: StoreTransaction) -> Told | None:
+            run = tx.runs.get(run_id)
+            return None if run is None else Told(run, tx.announcements.get(run_id), _route(tx, run, {}))
 
-        run, announcement = await self._store.look(look)
-        if run is None:
+        told = await self._store.look(look)
+        if told is None:
             raise NotFound(f"there is no run {run_id[:100]!r}")
-        return Told(run, announcement)
+        return told
 
     async def list(
         self,
@@ -362,7 +365,8 @@ class Subagents:
             session = self._sessions.find(tx, requester).id if requester is not None else None
             runs = tx.runs.select(requester_session_id=session, status=status, before=before, limit=limit)
             told = tx.announcements.of([run.run_id for run in runs])
-            return [Told(run, told.get(run.run_id)) for run in runs]
+            routes: dict[str, Mapping[str, Any] | None] = {}
+            return [Told(run, told.get(run.run_id), _route(tx, run, routes)) for run in runs]
 
         return await self._store.look(look)
 
@@ -457,6 +461,18 @@ class Subagents:
             return None
         child = Session(run.session_id, run.session_key, run.agent_id, "subagent", tools=tools)
         return self._brains.for_session(child, run.agent_id, run.hop)
+
+
+def _route(
+    tx: StoreTransaction, run: SubagentRun, known: dict[str, Mapping[str, Any] | None]
+) -> Mapping[str, Any] | None:
+    """Of the requester's session, while that is there."""
+    if (asker := run.requester_session_id) is None:
+        return None
+    if asker not in known:
+        session = tx.sessions.find(asker)
+        known[asker] = None if session is None else session.route
+    return known[asker]
 
 
 def message_of(asker: Asker | None, session: Session, agent_id: str, job: TurnJob, text: str) -> InboxEntry:
