@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coterie.core.message import Message, Part, TextPart, ToolCall, Usage
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.models import offline_together
 
 BACKLOG = "[Backlog]"
 LONGEST_COMMAND = 2000
@@ -32,6 +33,7 @@ _EXAMPLES = {
     "files_list": "“list files”",
     "files_write": "“write hello to note.txt”",
     "files_read": "“read note.txt”",
+    **offline_together.EXAMPLES,
 }
 
 
@@ -67,6 +69,8 @@ class OfflineModel:
 def respond(request: ModelRequest) -> _Command | str:
     """What to say or call. Results behind the newest user message end the matter, so it cannot go on for ever."""
     messages = request.messages
+    if (told := offline_together.woken(request)) is not None:
+        return told
     newest = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if newest is None:
         return _introduction(request)
@@ -76,7 +80,7 @@ def respond(request: ModelRequest) -> _Command | str:
     asked = messages[newest].text
     if asked.startswith(BACKLOG):
         return _resume(request, messages[:newest])
-    command = _command(asked) if len(asked) <= LONGEST_COMMAND else None
+    command = _command(request, asked) if len(asked) <= LONGEST_COMMAND else None
     if command is None:
         return f"{_introduction(request)} You said: “{_short(asked, QUOTED)}”"
     if not _offered(request, command.tool):
@@ -84,7 +88,9 @@ def respond(request: ModelRequest) -> _Command | str:
     return command
 
 
-def _command(text: str) -> _Command | None:
+def _command(request: ModelRequest, text: str) -> _Command | None:
+    if together := offline_together.command(request, text):
+        return _call(together[0], **together[1])
     if match := _WRITE.search(text.strip()):
         content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))
