@@ -193,8 +193,8 @@ def _round(house: House, random: Random, numbers: range, sent: dict[str, list[st
             sent[session].append(house.send(session, f"SAY {number} at once"))
         if kind == "busy":
             sent[session].append(house.send(session, f"BUSY {number}"))
-    for kill in range(random.randint(1, 3)):
-        time.sleep(random.uniform(0, 2.5))
+    for kill in range(random.randint(2, 5)):
+        time.sleep(random.uniform(0, 1.5))
         house.kill_and_restart()
         number = random.choice(numbers)
         session = f"agent:main:api:p{number}"

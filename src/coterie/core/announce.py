@@ -152,6 +152,7 @@ def results_text(announcements: Sequence[Announcement], most: int) -> str:
         text = result["summary"]
         if len(text) > share:
             text = shortened(text, share, source["run_id"])
+        text = text.replace("</context", "<\\/context")  # nor may it seem to end the whole message
         lines.append(
             f'<{fence} from="{who}" status="{result["status"]}" task="{asked[:_QUOTED]}" '
             f'run="{source["run_id"]}">\n{text}\n</{fence}>'

@@ -274,10 +274,12 @@ class Dispatcher:
 
     def _claim_message(self, tx: StoreTransaction, work: Work, agent_id: str, prepare: Prepare) -> _Begun:
         job, at = work.job, now_iso()
-        if job.kind == "request" and work.session.agent_id not in (None, agent_id):
-            # It was asked of an agent that is gone: nobody else does it with other rights.
+        asked = work.entries[-1].agent_id
+        if job.kind == "request" and asked != agent_id:
+            # Nobody else does it, with other rights.
             consumed = self._take(tx, prepare(job), work.entries)
-            reason = f"the agent {work.session.agent_id} is no longer active"
+            gone = self._brains.named(asked) is None
+            reason = f"the agent {asked} is no longer active" if gone else "its session went to another agent"
             return replace(self._give_up(tx, job, reason), consumed=consumed, from_inbox=True)
         tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=at)
         if job.kind == "request":

@@ -176,7 +176,7 @@ class Engine:
             around.budget,
             self.abort,
         )
-        self.delegation = Delegation(self._store, self.brains, self.sessions, self.subagents)
+        self.delegation = Delegation(self._store, self.sessions, self.subagents)
         self.switching = Switching(
             self._store,
             self.brains,

@@ -222,6 +222,7 @@ class Subagents:
         self._remember(run)
         self._live.open(run.run_id, session.key)
         self._changed(run)
+        self._events.publish("session.changed", {"id": session.id, "key": session.key})
         self._dispatcher.wake(session)
         log.info("ask: run %s of %s, trace %s, hop %d", run.run_id, run.agent_id, run.trace_id, run.hop)
 
@@ -234,6 +235,9 @@ class Subagents:
         if target is None:
             problem = f"there is no active agent {name[:100]!r}"
             raise NotFound(problem) if by_person else ToolError("agent_not_found", problem)
+        if self._brains.of(target).spec.type != "chat":
+            problem = f"the agent {target!r} lives elsewhere and cannot be asked yet"
+            raise Conflict(problem) if by_person else ToolError("agent_not_accessible", problem)
         if asker is None or by_person or target == asker.agent_id:
             return target
         peers = self._brains.peers(asker.agent_id, self._brains.of(asker.agent_id).spec)

@@ -121,9 +121,11 @@ class TurnRows:
 
     def ask_for_wake(self, job: TurnJob) -> None:
         """A turn that no message asks for. Where one waits already, that one will do."""
-        # Whoever else is about to do the same for this session waits here.
+        # Whoever else is about to do the same for this session waits here; whoever only writes into it does not.
         self._connection.execute(
-            select(schema.sessions.c.id).where(schema.sessions.c.id == job.session_id).with_for_update()
+            select(schema.sessions.c.id)
+            .where(schema.sessions.c.id == job.session_id)
+            .with_for_update(key_share=True)
         )
         if self.queued_wake(job.session_id) is None:
             self._add(job, None, None)
