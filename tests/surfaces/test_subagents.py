@@ -77,6 +77,8 @@ def test_deleting_a_live_run_cancels_it(house: GatewayProcess, model: ModelServe
     with house.http() as client, house.rpc() as rpc:
         run_id = rpc.call("subagents.spawn", task="hang")["run_id"]
         rpc.wait_for("subagent.changed", run_id=run_id, status="running")
+        while not model.raw:
+            pass
         ended = client.delete(f"/api/agents/subagents/{run_id}").json()
         assert (ended["status"], ended["error"]) == ("error", "cancelled")
         assert model.hung_up.wait(30)

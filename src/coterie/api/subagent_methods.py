@@ -16,7 +16,7 @@ from coterie.engine.subagents import Told
 async def subagents_spawn(gateway: Gateway, params: p.SubagentSpawn) -> p.SubagentReceipt:
     """Start a child on one task. Beyond the bounds it waits as queued; its result goes to the session named."""
     engine = gateway.engine
-    asker = None
+    asker = route = None
     if params.requester_session_key is not None:
         session = await engine.sessions.get(params.requester_session_key)
         asker = Asker(
@@ -25,6 +25,7 @@ async def subagents_spawn(gateway: Gateway, params: p.SubagentSpawn) -> p.Subage
             session.key,
             is_subagent=session.kind == "subagent",
         )
+        route = session.route
     receipt = await engine.subagents.spawn(
         asker,
         params.task,
@@ -34,7 +35,7 @@ async def subagents_spawn(gateway: Gateway, params: p.SubagentSpawn) -> p.Subage
         tools=params.tool_allowlist,
         seconds=params.timeout_seconds,
     )
-    told = await engine.subagents.get(receipt.run.run_id)
+    told = Told(receipt.run, None, route)
     return p.SubagentReceipt(**_fields(told), workspace=receipt.workspace, tools=list(receipt.tools))
 
 

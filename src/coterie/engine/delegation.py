@@ -105,37 +105,30 @@ class Delegation:
             return begun
 
         begun = await turn.begin_and_wait(begin, wait)
-        answer = await self._store.transact(lambda tx: self._answer(tx, begun, seconds))
-        if answer["status"] == "timeout":
-            self._subagents.announces_now(begun.run.run_id)
-        return answer
+        run_id = begun.run.run_id
+        answer = await self._store.look(lambda tx: _answer(tx, begun))
+        if answer is not None:
+            return answer
+        # Whichever comes first: the announcement is asked for, or the answer is there after all.
+        answer = await self._store.transact(
+            lambda tx: None if tx.runs.announce_later(run_id) else _answer(tx, begun)
+        )
+        if answer is not None:
+            return answer
+        self._subagents.announces_now(run_id)
+        message = "no answer yet; it goes on, and its result will be announced under this responseId"
+        return {**_head(begun), "status": "timeout", "timeoutSeconds": seconds, "message": message}
 
     def _target(self, asker: Asker, name: str) -> Target:
         """Agents of this household, for now; what else can be asked gets a class of its own here."""
         return Housemate(self._subagents.reachable(asker, name), self._sessions, self._subagents)
 
     def _start(self, begun: Begun) -> None:
-        if begun.fresh:
-            self._subagents.begun(begun.run, begun.session)
-
-    def _answer(self, tx: StoreTransaction, begun: Begun, seconds: float) -> dict[str, Any]:
-        """What has come of it; where nothing has, it is announced from now on."""
-        run_id = begun.run.run_id
-        head = {"mode": "sync", **_place(begun), "responseId": run_id}
-        if tx.runs.announce_later(run_id):
-            message = "no answer yet; it goes on, and its result will be announced under this responseId"
-            return {**head, "status": "timeout", "timeoutSeconds": seconds, "message": message}
-        run = tx.runs.get(run_id)
-        if run is None or run.status == "error":
-            error = run.error if run is not None else "the run was removed"
-            return {**head, "status": "error", "message": error}
-        text = run.result or ""
-        answer: dict[str, Any] = {**head, "status": "complete", "response": text[:LONGEST_RESPONSE]}
-        if len(text) > LONGEST_RESPONSE:
-            answer["truncated"] = True
-            answer["message"] = f'results_read {{"id": "{run_id}", "offset": {LONGEST_RESPONSE}}} reads on'
-        answer["durationMs"] = milliseconds(run.created_at, run.ended_at)
-        return {**answer, **_activity(tx, run)}
+        if not begun.fresh:
+            return
+        self._subagents.begun(begun.run, begun.session)
+        if begun.created:
+            self._sessions.changed(begun.session)
 
 
 class Housemate:
@@ -200,6 +193,27 @@ def _place(begun: Begun) -> dict[str, Any]:
         "sessionName": begun.session.name or begun.session.key,
         "created": begun.created,
     }
+
+
+def _head(begun: Begun) -> dict[str, Any]:
+    return {"mode": "sync", **_place(begun), "responseId": begun.run.run_id}
+
+
+def _answer(tx: StoreTransaction, begun: Begun) -> dict[str, Any] | None:
+    """What has come of it; None while nothing has."""
+    run = tx.runs.get(begun.run.run_id)
+    if run is not None and run.is_live:
+        return None
+    if run is None or run.status == "error":
+        error = run.error if run is not None else "the run was removed"
+        return {**_head(begun), "status": "error", "message": error}
+    text = run.result or ""
+    answer: dict[str, Any] = {**_head(begun), "status": "complete", "response": text[:LONGEST_RESPONSE]}
+    if len(text) > LONGEST_RESPONSE:
+        answer["truncated"] = True
+        answer["message"] = f'results_read {{"id": "{run.run_id}", "offset": {LONGEST_RESPONSE}}} reads on'
+    answer["durationMs"] = milliseconds(run.created_at, run.ended_at)
+    return {**answer, **_activity(tx, run)}
 
 
 def _activity(tx: StoreTransaction, run: SubagentRun) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class Sessions:
                 tx, owner, "web", web_key(owner, session_id), name=_checked_name(name), session_id=session_id
             )
 
-        return self._changed(await self._store.transact(make))
+        return self.changed(await self._store.transact(make))
 
     async def renew(self, ref: str) -> Session:
         """`/new`: the key goes to a fresh session with the same agent; the old one stays under another key."""
@@ -195,8 +195,8 @@ class Sessions:
             )
 
         fresh = await self._store.transact(make)
-        self._changed(await self.get(old.id))
-        return self._changed(fresh)
+        self.changed(await self.get(old.id))
+        return self.changed(fresh)
 
     async def fork(self, ref: str, *, at_seq: int | None = None, name: str | None = None) -> Session:
         """A copy up to a message, with the same agent and overrides."""
@@ -224,7 +224,7 @@ class Sessions:
             tx.sessions.copy_results(source.id, session.id)
             return session
 
-        return self._changed(await self._store.transact(make))
+        return self.changed(await self._store.transact(make))
 
     async def one_off(self, agent_id: str, earlier: Sequence[tuple[str, str]]) -> Session:
         """A session for a single request that brings its own history."""
@@ -284,7 +284,7 @@ class Sessions:
             tx.sessions.save(after)
             return after
 
-        return self._changed(await self._store.transact(change))
+        return self.changed(await self._store.transact(change))
 
     async def set_agent(self, ref: str, agent_id: str) -> Session:
         """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
@@ -325,7 +325,7 @@ class Sessions:
         worker = self._dispatcher.worker(session.id)
         if worker is not None:
             worker.session = session
-        return self._changed(session)
+        return self.changed(session)
 
     async def clear(self, ref: str) -> Session:
         """Stop what runs, forget what was said, keep the session."""
@@ -346,7 +346,7 @@ class Sessions:
         self._transcripts.drop(session.id)
         for run_id in runs:
             self._live.close(run_id, "aborted", reason="the session was cleared")
-        return self._changed(after)
+        return self.changed(after)
 
     async def delete(self, ref: str) -> None:
         session = await self.get(ref)
@@ -423,7 +423,7 @@ class Sessions:
         tx.sessions.add(session)
         return session
 
-    def _changed(self, session: Session) -> Session:
+    def changed(self, session: Session) -> Session:
         self._events.publish("session.changed", {"id": session.id, "key": session.key})
         return session
 

@@ -222,7 +222,6 @@ class Subagents:
         self._remember(run)
         self._live.open(run.run_id, session.key)
         self._changed(run)
-        self._events.publish("session.changed", {"id": session.id, "key": session.key})
         self._dispatcher.wake(session)
         log.info("ask: run %s of %s, trace %s, hop %d", run.run_id, run.agent_id, run.trace_id, run.hop)
 
