@@ -1,7 +1,7 @@
 # make serve   the gateway on 127.0.0.1:18790, from a bare checkout
 # make test    everything the tests need, then all of them
 # make bench   the speed and size figures
-# make chaos   kill -9 under traffic, KILLS=20 times, and count what was lost
+# make chaos   kill -9 under traffic, KILLS=20 times, and with children at work; count what was lost
 # make docs    writes the generated reference pages again
 
 SHELL := /bin/bash

@@ -24,6 +24,7 @@ from coterie.core.agent import (
     MAIN,
     RESERVED_WORDS,
     AgentSpec,
+    Amount,
     Count,
     Label,
     Line,
@@ -132,14 +133,23 @@ class Channel(Wire):
 
 
 class Subagents(Wire):
+    """How many children run at once; more of them wait as queued."""
+
     max_children: Count = 20
+    """Of one session."""
     max_concurrent: Count = 8
+    """In the whole household."""
 
 
 class Delegation(Wire):
+    """How far one message may be handed on between agents, and what it may lead to in all."""
+
     max_depth: Annotated[int, Field(ge=1, le=5)] = 1
     trace_ttl_s: Count = 86_400
     trace_turns: Count = 100
+    trace_tokens: Count | None = None
+    trace_cost: Amount | None = None
+    """In US dollars."""
 
 
 class Plugins(Wire):

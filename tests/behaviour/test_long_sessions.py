@@ -73,7 +73,7 @@ def test_two_thousand_turns_in_a_small_window(home: Path) -> None:
         async with household(home, model, settings=SETTINGS.format(window=16_000)) as house:
             await scene(house)
 
-    run(whole())
+    run(whole(), seconds=280)
     assert model.refused == []
     assert max(size(body) for body in model.bodies) <= 16_000
     turns = [body for body in model.bodies if not is_summary_request(body)]

@@ -20,6 +20,7 @@ from random import Random
 
 from coterie.engine.dispatcher import ATTEMPTS
 from tests.chaos.acknowledged import kill_after_acknowledgement
+from tests.chaos.children import children
 from tests.chaos.house import House, MockModel, furnish, mock_model
 from tests.chaos.ledger import Result, Store, count
 from tests.chaos.line import Lost
@@ -194,6 +195,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--acknowledged", type=int, metavar="N", help="only: kill N times on acknowledgement")
+    parser.add_argument(
+        "--parents", type=int, default=5, help="parents with twenty children each, at the end"
+    )
+    parser.add_argument("--children", type=int, metavar="N", help="only: N parents with twenty children each")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
     parser.add_argument("--sessions", type=int, default=12)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
@@ -203,22 +208,29 @@ def main() -> int:
     seed = secrets.randbelow(10**6) if chosen.seed is None else chosen.seed
     folder = Path(tempfile.mkdtemp(prefix="coterie-chaos-"))
     print(f"seed {seed}, home in {folder}", flush=True)
+    parents = chosen.parents if chosen.children is None else chosen.children
+    results = []
     with mock_model() as model:
         if chosen.acknowledged is not None:
-            result = asyncio.run(
-                kill_after_acknowledgement(chosen.acknowledged, folder / "home", model, _tell)
+            parents = 0
+            results.append(
+                asyncio.run(kill_after_acknowledgement(chosen.acknowledged, folder / "home", model, _tell))
             )
-        else:
+        elif chosen.children is None:
             plan = Plan(chosen.kills, seed, chosen.sessions)
-            result = asyncio.run(chaos(plan, folder / "home", model, _tell))
-    print(result.table())
+            results.append(asyncio.run(chaos(plan, folder / "home", model, _tell)))
+    if parents:
+        results.append(children(parents, folder / "parents", seed, _tell))
+    for result in results:
+        print(result.table())
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps(result.payload(), indent=2) + "\n")
-    if result.kept and not chosen.keep:
+        chosen.json.write_text(json.dumps([result.payload() for result in results], indent=2) + "\n")
+    kept = all(result.kept for result in results)
+    if kept and not chosen.keep:
         shutil.rmtree(folder)
     else:
         print(f"kept: {folder}")
-    return 0 if result.kept else 1
+    return 0 if kept else 1
 
 
 def _tell(line: str) -> None:

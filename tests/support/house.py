@@ -33,11 +33,11 @@ SECONDS = 60
 why_illegal: Callable[[str, dict[str, Any]], str | None] = mock_llm.illegal
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = SECONDS) -> T:
     """A test's own event loop."""
 
     async def limited() -> T:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             return await work
 
     return asyncio.run(limited())

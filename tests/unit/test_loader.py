@@ -19,6 +19,13 @@ BUILT_IN = {
     "files_edit",
     "files_list",
     "results_read",
+    "agents_list",
+    "agents_message",
+    "agents_switch",
+    "subagents_spawn",
+    "subagents_list",
+    "subagents_status",
+    "subagents_cancel",
 }
 
 DICE = """
@@ -57,7 +64,13 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
         loaded = load_tools(folder)
         assert set(loaded.tools) == BUILT_IN
         assert loaded.problems == []
-    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files", "results"}
+    assert {tool.plugin for tool in loaded.tools.values()} == {
+        "system",
+        "files",
+        "results",
+        "agents",
+        "subagents",
+    }
 
 
 def test_a_drop_in_file_adds_its_tools_under_its_own_name(plugins: Path) -> None:
@@ -154,7 +167,7 @@ def test_a_plugin_cannot_take_the_id_of_another(plugins: Path) -> None:
 def test_plugins_and_tools_can_be_disabled(plugins: Path) -> None:
     (plugins / "bad.py").write_text("raise ValueError")
     (plugins / "dice.py").write_text(DICE)
-    loaded = load_tools(plugins, ["bad", "files", "results", "system_status"])
+    loaded = load_tools(plugins, ["bad", "files", "results", "agents", "subagents", "system_status"])
     assert (set(loaded.tools), loaded.problems) == ({"system_time", "dice_roll"}, [])
 
 

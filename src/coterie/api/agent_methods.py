@@ -242,7 +242,7 @@ def _effective(gateway: Gateway, agent: Agent) -> p.Effective:
         model=brain.model,
         tools=[schema.name for schema in brain.schemas],
         skills=gateway.registry.skills(brain.spec, gateway.home.skill_names()),
-        agents=gateway.brains.peers(agent.id, brain.spec),
+        agents=[peer.id for peer in gateway.brains.peers(agent.id, brain.spec)],
     )
 
 

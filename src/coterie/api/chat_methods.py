@@ -11,7 +11,7 @@ from coterie.core.errors import InvalidRequest
 from coterie.core.images import decode_image
 from coterie.core.message import ImagePart, Message
 from coterie.core.session import Session
-from coterie.core.turn import ACTIVE, TurnState
+from coterie.core.turn import TurnState
 from coterie.engine.gateway import Gateway
 from coterie.engine.sessions import message_payload
 
@@ -155,15 +155,13 @@ async def chat_history(gateway: Gateway, params: p.HistoryParams) -> p.HistoryPa
 
 @method("chat.abort", "write")
 async def chat_abort(gateway: Gateway, params: p.AbortParams) -> p.Stopped:
-    """Stop a turn by its run id, or whatever runs in a session."""
+    """Stop a turn by its run id, or whatever runs in a session; what others do for it stops too."""
     run_id = params.run_id
     if run_id is None:
         if params.session is None:
             raise InvalidRequest("name a run_id or a session", details={"field": "run_id"})
-        _, jobs, _ = await gateway.engine.queue(params.session)
-        run_id = next((job.run_id for job in jobs if job.state in ACTIVE), None)
-        if run_id is None:
-            return p.Stopped(state="idle", run_id=None)
+        stopped: tuple[Any, str | None] = await gateway.engine.stop_session(params.session)
+        return p.Stopped(state=stopped[0], run_id=stopped[1])
     state: Any = await gateway.engine.abort(run_id)
     return p.Stopped(state=state, run_id=run_id)
 
@@ -210,16 +208,13 @@ async def tools_list(gateway: Gateway, params: p.Nothing) -> p.ToolList:
 async def tools_effective(gateway: Gateway, params: p.ToolsParams) -> p.EffectiveTools:
     """Which tools an agent may call, and which rule decided, from the resolver that turns use."""
     engine = gateway.engine
-    subagent = False
     if params.session is not None:
-        session = await engine.sessions.get(params.session)
-        agent_id, subagent = engine.sessions.agent_id(session), session.kind == "subagent"
+        brain = engine.brains.for_session(await engine.sessions.get(params.session))
     else:
-        agent_id = gateway.registry.get(params.agent_id or "default").id
-    brain = engine.brains.of(agent_id, subagent=subagent)
+        brain = engine.brains.of(gateway.registry.get(params.agent_id or "default").id)
     decisions = [brain.decisions[name] for name in sorted(brain.decisions)]
     return p.EffectiveTools(
-        agent_id=agent_id,
+        agent_id=brain.agent_id,
         tools=[p.ToolDecision(name=d.name, allowed=d.allowed, reason=d.reason) for d in decisions],
     )
 

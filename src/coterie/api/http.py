@@ -59,6 +59,7 @@ AgentId = Annotated[
     str, Path(alias="id", description="An agent's id; `default` is whoever is the default now.")
 ]
 SessionRef = Annotated[str, Path(alias="id", max_length=1000, description="A session's id or its key.")]
+RunId = Annotated[str, Path(alias="runId", max_length=200, description="A run's id.")]
 FileName = Annotated[str, Path(description="As in SOUL.md or memory/2026-05-01.md.")]
 
 
@@ -79,6 +80,7 @@ def create_app(
     app.router.route_class = _ScopeFirst
     _add_errors(app)
     _add_house(app, gateway)
+    _add_subagents(app, gateway)
     _add_agents(app, gateway)
     _add_sessions(app, gateway)
     for door in (openai, responses, gateway_chat):
@@ -165,6 +167,43 @@ def _add_house(app: FastAPI, gateway: Gateway) -> None:
     @app.websocket("/ws")
     async def ws(socket: WebSocket) -> None:
         await Connection(gateway, socket).serve()
+
+
+def _add_subagents(app: FastAPI, gateway: Gateway) -> None:
+    """Before the agents: `subagents` is no agent's id."""
+    do = partial(_do, gateway)
+
+    @app.post("/api/agents/subagents/spawn", tags=["subagents"], status_code=201)
+    async def spawn_subagent(body: p.SubagentSpawn, caller: Caller = _needs("write")) -> p.SubagentReceipt:
+        """Start a child on one task."""
+        answer: p.SubagentReceipt = await do(caller, "subagents.spawn", **body.model_dump(exclude_unset=True))
+        return answer
+
+    @app.get("/api/agents/subagents", tags=["subagents"])
+    async def list_subagents(
+        asked: Annotated[p.SubagentsList, Query()], caller: Caller = _needs("read")
+    ) -> p.SubagentRunList:
+        """Runs, newest first, each with how its result got back."""
+        answer: p.SubagentRunList = await do(caller, "subagents.list", **asked.model_dump(exclude_unset=True))
+        return answer
+
+    @app.get("/api/agents/subagents/{runId}", tags=["subagents"])
+    async def get_subagent(run_id: RunId, caller: Caller = _needs("read")) -> p.SubagentRunInfo:
+        """One run, with its result."""
+        answer: p.SubagentRunInfo = await do(caller, "subagents.get", run_id=run_id)
+        return answer
+
+    @app.delete("/api/agents/subagents/{runId}", tags=["subagents"])
+    async def delete_subagent(run_id: RunId, caller: Caller = _needs("write")) -> p.SubagentRunInfo:
+        """Cancel a live run, remove a finished one."""
+        answer: p.SubagentRunInfo = await do(caller, "subagents.delete", run_id=run_id)
+        return answer
+
+    @app.post("/api/agents/subagents/{runId}/retry", tags=["subagents"])
+    async def retry_subagent(run_id: RunId, caller: Caller = _needs("write")) -> p.SubagentRunInfo:
+        """Send a blocked announcement on its way again."""
+        answer: p.SubagentRunInfo = await do(caller, "subagents.retry", run_id=run_id)
+        return answer
 
 
 def _add_agents(app: FastAPI, gateway: Gateway) -> None:

@@ -1,6 +1,6 @@
 """Every method there is. RPC, HTTP and the command line all call these."""
 
-from coterie.api import agent_methods, chat_methods, prompt_methods
+from coterie.api import agent_methods, chat_methods, prompt_methods, subagent_methods
 from coterie.api.method import METHODS, Method, call, dump, find, invalid, parse, perform, run
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "perform",
     "prompt_methods",
     "run",
+    "subagent_methods",
 ]

@@ -672,3 +672,99 @@ class UsageEntry(Answer):
 class UsageSummary(Answer):
     rows: list[UsageEntry]
     total: UsageEntry
+
+
+# Subagents
+
+RunId = Annotated[Text, Field(min_length=1, max_length=200)]
+
+
+class SubagentSpawnBody(Wire):
+    task: str = Field(description="All that the child has to know. At most a million characters.")
+    agent_id: AgentId | None = Field(
+        None, description="Who does it; else the requester's agent, else the default."
+    )
+    label: Annotated[Text, Field(max_length=1000)] | None = None
+    requester_session_key: SessionName | None = Field(
+        None, description="The session that is told of the result; without it, the result stays in the run."
+    )
+    model: Annotated[Text, Field(max_length=200)] | None = Field(None, description="<provider>/<model>")
+    tool_allowlist: Annotated[list[Annotated[Text, Field(max_length=200)]], Field(max_length=200)] | None = (
+        Field(None, description="Globs that narrow what the child's agent may call.")
+    )
+    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
+        None, description="Seconds from its start after which it is stopped."
+    )
+
+
+class SubagentSpawn(SubagentSpawnBody, Change):
+    pass
+
+
+class SubagentsList(Params):
+    requester_session_key: SessionName | None = None
+    status: Literal["queued", "running", "completed", "error"] | None = None
+    before: ShortText | None = Field(None, description="Only runs created before this moment.")
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class SubagentRef(Params):
+    run_id: RunId
+
+
+class SubagentChange(Change):
+    run_id: RunId
+
+
+class AnnouncementInfo(Answer):
+    """How a result got back to whoever asked."""
+
+    state: Literal["pending", "blocked", "delivered"]
+    reason: str | None = Field(None, description="Why it is blocked.")
+    created_at: str
+    delivered_at: str | None = None
+
+
+class RunUsage(Answer):
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost: float | None
+
+
+class SubagentRunInfo(Answer):
+    run_id: str
+    kind: Literal["subagent", "message"] = Field(
+        description="A task in a child session, or a message to a session of the agent's own."
+    )
+    child_session_key: str
+    requester_session_key: str | None = None
+    requester_channel: str | None = None
+    requester_chat_id: str | None = None
+    requester_peer_id: str | None = None
+    label: str | None = None
+    task: str
+    agent_id: str
+    model: str
+    status: Literal["queued", "running", "completed", "error"]
+    trace_id: str
+    hop: int
+    created_at: str
+    started_at: str | None = None
+    ended_at: str | None = None
+    result: str | None = None
+    error: str | None = None
+    usage: RunUsage | None = None
+    announcement: AnnouncementInfo | None = None
+
+
+class SubagentReceipt(SubagentRunInfo):
+    """A run, and what it got of its agent."""
+
+    workspace: str
+    tools: list[str]
+
+
+class SubagentRunList(Answer):
+    runs: list[SubagentRunInfo]
+    next_cursor: str | None = None

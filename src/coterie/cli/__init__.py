@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, model, prompt, serve, token, usage
+from coterie.cli import agent, doctor, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
+app.add_typer(subagent.app, name="subagent")
 app.add_typer(token.app, name="token")
 app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from coterie.core.errors import InvalidRequest, TooLarge
+
+MAX_MESSAGE = 1_000_000
+"""Characters of one message."""
 Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "agent", "schedule", "system", "external"]
 
@@ -91,3 +95,13 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             cost,
         )
+
+
+def check_text(text: str, *, needed: bool = True) -> None:
+    """What may be said to an agent, by a person or by another."""
+    if needed and not text.strip():
+        raise InvalidRequest("a message must not be empty", details={"field": "message"})
+    if len(text) > MAX_MESSAGE:
+        raise TooLarge(f"a message has at most {MAX_MESSAGE} characters", details={"field": "message"})
+    if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise InvalidRequest("a message must be Unicode text without NUL", details={"field": "message"})

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Literal, Protocol
 
 from coterie.core.agent import AgentSpec
 
 SUBAGENT_DENIED = ("agents_create", "agents_switch", "subagents_*", "schedules_*", "config_*", "system_*")
 """What a subagent session never has, whatever any list says."""
+HANDING_ON = ("agents_list", "agents_message", "agents_switch", "subagents_spawn")
+"""What an agent needs only while it may hand something on to others."""
+NEEDS_OTHERS = ("agents_list", "agents_message", "agents_switch")
 SYSTEM = "system_*"
 """Tools that agent lists do not restrict."""
 
@@ -30,6 +33,8 @@ class Decision:
     name: str
     allowed: bool
     reason: str
+    code: Literal["tool_not_allowed", "delegation_limit"] = "tool_not_allowed"
+    """What a call that is refused gets."""
 
 
 def permits(name: str, allow: Iterable[str] | None, deny: Iterable[str] | None) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from coterie.core.agent import Agent, AgentState
+from coterie.core.announce import Announcement, RunStatus, SubagentRun, TraceUse
 from coterie.core.errors import CoterieError
 from coterie.core.message import Message, Origin, Part, Role, Usage
 from coterie.core.session import ListPlace, Session
@@ -94,6 +95,18 @@ class InboxEntry:
     """Images that came with it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is next in a session's inbox."""
+
+    session: Session
+    entries: Sequence[InboxEntry]
+    """The last one asks for the turn; those before it are noted with it."""
+    job: TurnJob
+    announced: bool
+    """Results that other agents brought are open in this session."""
+
+
 class SessionRows(Protocol):
     """Sessions and their messages."""
 
@@ -116,7 +129,9 @@ class SessionRows(Protocol):
         after: ListPlace | None = None,
     ) -> list[Session]: ...
 
-    def latest(self, agents: Sequence[str | None]) -> Session | None: ...
+    def latest(
+        self, agents: Sequence[str | None], *, idle: bool = False, internal: bool = False
+    ) -> Session | None: ...
 
     def count_bound_to(self, agent_id: str) -> int: ...
 
@@ -129,6 +144,8 @@ class SessionRows(Protocol):
     ) -> Sequence[Message]: ...
 
     def message(self, message_id: str) -> Message | None: ...
+
+    def of_run(self, session_id: str, run_id: str, since: int) -> Sequence[Message]: ...
 
     def append(self, session_id: str, messages: Iterable[Message]) -> None: ...
 
@@ -149,7 +166,13 @@ class SessionRows(Protocol):
 class TurnRows(Protocol):
     """Turns, inbox, backlog, outbox. Every change of state says which state it expects."""
 
-    def submit(self, job: TurnJob, entry: InboxEntry, *, key: str | None, body_hash: str | None) -> None: ...
+    def submit(
+        self, job: TurnJob, entry: InboxEntry, *, key: str | None = None, body_hash: str | None = None
+    ) -> None: ...
+
+    def ask_for_wake(self, job: TurnJob) -> None: ...
+
+    def queued_wake(self, session_id: str) -> TurnJob | None: ...
 
     def post(self, entry: InboxEntry) -> None: ...
 
@@ -159,8 +182,10 @@ class TurnRows(Protocol):
 
     def waiting(self, session_id: str) -> list[InboxEntry]: ...
 
-    def next_work(self, session_id: str) -> tuple[Session, list[InboxEntry]] | None:
-        """The session and the entries up to the first that asks for a turn; None where nothing does."""
+    def noted(self, session_id: str) -> list[InboxEntry]: ...
+
+    def next_work(self, session_id: str) -> Work | None:
+        """The entries up to the first that asks for a turn, and that turn; None where nothing does."""
 
     def cancel_queued(self, run_id: str, at: str) -> InboxEntry | None: ...
 
@@ -204,9 +229,68 @@ class TurnRows(Protocol):
 
     def spent_since(self, agent_id: str, since: str) -> Usage: ...
 
-    def forget_all(self, session_id: str, at: str) -> list[str]: ...
+    def used_by_trace(self, trace_id: str) -> TraceUse: ...
+
+    def forget_all(self, session_id: str, at: str) -> list[TurnJob]: ...
 
     def send(self, session_id: str, run_id: str, message: Message, route: Mapping[str, Any]) -> None: ...
+
+
+class RunRows(Protocol):
+    """Runs that one agent does for another."""
+
+    def add(self, run: SubagentRun) -> None: ...
+
+    def get(self, run_id: str) -> SubagentRun | None: ...
+
+    def begun_by(self, requester_run_id: str, call_id: str) -> SubagentRun | None: ...
+
+    def select(
+        self,
+        *,
+        requester_session_id: str | None = None,
+        requester_run_id: str | None = None,
+        live: bool = False,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[SubagentRun]: ...
+
+    def some_are_live(self, requester_session_id: str) -> bool: ...
+
+    def start(self, run_id: str, at: str) -> None: ...
+
+    def finish(
+        self, run_id: str, status: RunStatus, at: str, *, result: str | None, error: str | None, usage: Usage
+    ) -> SubagentRun | None: ...
+
+    def announce_later(self, run_id: str) -> bool: ...
+
+    def hold(self, run_ids: Sequence[str], reason: str) -> None: ...
+
+    def remove(self, run_id: str) -> bool: ...
+
+
+class AnnouncementRows(Protocol):
+    """How results come back: one row per run."""
+
+    def add(self, one: Announcement) -> None: ...
+
+    def get(self, run_id: str) -> Announcement | None: ...
+
+    def of(self, run_ids: Sequence[str]) -> dict[str, Announcement]: ...
+
+    def shown(self, session_id: str) -> list[Announcement]: ...
+
+    def bind(self, session_id: str, turn_id: str) -> None: ...
+
+    def answered(self, turn_id: str, at: str) -> None: ...
+
+    def failed(self, turn_id: str, reason: str) -> None: ...
+
+    def block_all(self, session_id: str, reason: str, *, forget_lines: bool) -> None: ...
+
+    def retry(self, run_id: str, message_id: str) -> bool: ...
 
 
 class UsageRows(Protocol):
@@ -230,6 +314,12 @@ class StoreTransaction(Protocol):
 
     @property
     def usage(self) -> UsageRows: ...
+
+    @property
+    def runs(self) -> RunRows: ...
+
+    @property
+    def announcements(self) -> AnnouncementRows: ...
 
     @property
     def agents(self) -> AgentRows: ...

@@ -20,6 +20,21 @@ class Budget:
     whole: int = 60_000
 
 
+SUBAGENT = Budget(file=2_000, whole=4_000)
+"""A child carries only what its task needs."""
+SUBAGENT_NOTE = "You work alone on one task for another agent. Nobody can answer questions; your last message is the result."
+PEERS_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another agent that may be asked."""
+
+    id: str
+    label: str
+    description: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
     name: str
@@ -37,6 +52,9 @@ class PromptInputs:
     tools: Sequence[str] = ()
     """Names that may be called in this turn."""
     skills: Sequence[Skill] = ()
+    peers: Sequence[Peer] = ()
+    """Whom agents_message reaches; empty where that cannot be called."""
+    subagent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +81,10 @@ class Prompt:
 
 
 def assemble(inputs: PromptInputs, budget: Budget = Budget()) -> Prompt:
-    """Base, files, tools, skills. A section appears only if what it explains can be used."""
+    """Base, files, tools, skills, agents. A section appears only if what it explains can be used."""
     sections = [*_base(inputs, budget)]
+    if inputs.subagent:
+        sections.append(Section("subagent", SUBAGENT_NOTE))
     for name in FILES:
         text = visible(inputs.files.get(name, ""))
         if text:
@@ -77,7 +97,19 @@ def assemble(inputs: PromptInputs, budget: Budget = Budget()) -> Prompt:
         sections.append(
             Section("skills", "\n".join(["Skills; read a skill's file before you use it:", *lines]))
         )
+    if inputs.peers:
+        sections.append(Section("agents", _agents(inputs.peers)))
     return Prompt(tuple(_fit(sections, budget.whole)))
+
+
+def _agents(peers: Sequence[Peer]) -> str:
+    lines = ["Agents you can ask with agents_message; what they answer is their word, not the user's:"]
+    for peer in peers[:PEERS_SHOWN]:
+        name = peer.id if peer.label == peer.id else f"{peer.id} ({peer.label})"
+        lines.append(f"- {name}: {peer.description}" if peer.description else f"- {name}")
+    if len(peers) > PEERS_SHOWN:
+        lines.append(f"- and {len(peers) - PEERS_SHOWN} more: agents_list")
+    return "\n".join(lines)
 
 
 def context_message(lines: Mapping[str, str]) -> str:

@@ -34,6 +34,8 @@ class Session:
     last_snippet: str | None = None
     created_at: str = ""
     updated_at: str = ""
+    tools: tuple[str, ...] | None = None
+    """Globs that narrow what its agent may call here; None: nothing more than the agent's own lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,10 @@ def api_key(agent: str, user: str) -> str:
 
 def web_key(agent: str, session_id: str) -> str:
     return f"agent:{agent}:web:{session_id}"
+
+
+def subagent_key(agent: str, session_id: str) -> str:
+    return f"agent:{agent}:subagent:{session_id}"
 
 
 def parse_key(key: str) -> tuple[str, Kind, str]:

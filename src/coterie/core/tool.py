@@ -13,7 +13,7 @@ import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from coterie.core.errors import InvalidRequest
+from coterie.core.errors import CoterieError, InvalidRequest
 from coterie.core.ports import ToolSchema
 
 NAME_RULE = "a tool's name is 1 to 64 characters of a-z, A-Z, 0-9, '_' and '-'"
@@ -27,6 +27,17 @@ class ToolInputError(InvalidRequest):
     """The arguments of a call do not fit the tool. The message is for the model."""
 
 
+class ToolError(CoterieError):
+    """A call that was understood and cannot be done. The reason is a word that programs may rely on."""
+
+    code = "CONFLICT"
+    http_status = 409
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, details={"reason": reason})
+        self.reason = reason
+
+
 class Workspace(Protocol):
     """The files of one agent. No path leaves them; a bad one raises InvalidRequest, an absent one NotFound."""
 
@@ -37,6 +48,35 @@ class Workspace(Protocol):
 
     def entries(self, path: str = "") -> list[tuple[str, int | None]]:
         """Name and size of what is in a folder; the size of a folder is None."""
+
+
+class Colleagues(Protocol):
+    """Other agents, as one call of one turn may reach them."""
+
+    def peers(self) -> list[dict[str, Any]]: ...
+
+    async def message(
+        self, agent_id: str, content: str, *, session: str, mode: str, seconds: float
+    ) -> dict[str, Any]: ...
+
+    async def switch(self, agent_id: str, message: str | None, summary: str | bool) -> dict[str, Any]: ...
+
+    async def spawn(
+        self,
+        task: str,
+        *,
+        agent_id: str | None,
+        label: str | None,
+        model: str | None,
+        tools: Sequence[str] | None,
+        seconds: float | None,
+    ) -> dict[str, Any]: ...
+
+    async def runs(self) -> list[dict[str, Any]]: ...
+
+    async def run(self, run_id: str) -> dict[str, Any]: ...
+
+    async def cancel(self, run_id: str) -> dict[str, Any]: ...
 
 
 async def _just_wait(work: Awaitable[Any]) -> Any:
@@ -60,6 +100,8 @@ class ToolContext:
     """Await something that others do: the turn keeps its session and gives its slot to somebody else meanwhile."""
     read_result: Callable[[str], Awaitable[str | None]] = _no_results
     """A tool result of this session that was stored whole and shown shortened."""
+    colleagues: Colleagues | None = None
+    """The way to other agents; every message between them begins here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

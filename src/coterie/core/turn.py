@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from coterie.core.message import Usage
 
@@ -41,6 +42,10 @@ TRANSITIONS: dict[TurnState, tuple[TurnState, ...]] = {
 }
 
 
+TurnKind = Literal["message", "request", "wake"]
+"""What asks for a turn: a person's message, another agent that wants an answer, or results that came in."""
+
+
 def before(state: TurnState) -> tuple[TurnState, ...]:
     """The states from which this one may be reached."""
     return tuple(source for source, targets in TRANSITIONS.items() if state in targets)
@@ -62,8 +67,15 @@ class TurnJob:
     """Model replies so far."""
     open_call: str | None = None
     """A tool call that was started and has no result yet."""
+    kind: TurnKind = "message"
     trace_id: str = ""
+    """The run of the message that everything began with."""
     hop: int = 0
+    """How many agents handed it on."""
+    chain: tuple[str, ...] = ()
+    """Those agents, first one first."""
+    timeout_s: int | None = None
+    """Seconds from its start after which it is stopped."""
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
     final_message_id: str | None = None

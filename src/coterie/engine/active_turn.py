@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from coterie.core import compaction
 from coterie.core.agent import MAIN
+from coterie.core.announce import Announcement, Asker, TraceBudget, results_text
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import Message, TextPart, ToolCall, Usage
@@ -29,9 +31,10 @@ from coterie.core.ports import (
 from coterie.core.prompt import context_message
 from coterie.core.session import Session
 from coterie.core.steering import ABORTED, SKIPPED, STOPPED_UNDER_WAY, UNKNOWN_OUTCOME, backlog_text
-from coterie.core.tool import ToolContext, ToolInputError
+from coterie.core.tool import Colleagues, ToolContext, ToolError, ToolInputError
 from coterie.core.transcript import Transcript
 from coterie.core.turn import TurnJob, TurnState
+from coterie.engine.announcing import results_for, turn_ended
 from coterie.engine.asking import Asking
 from coterie.engine.brain import Brain
 from coterie.engine.live import LiveTurn
@@ -40,12 +43,17 @@ from coterie.engine.slots import Slot
 
 log = logging.getLogger("coterie.turn")
 
+B = TypeVar("B")
 T = TypeVar("T")
 ROUNDS = 50
 CALLS_PER_REPLY = 64
 EQUAL_FAILURES = 5
 TOOL_SECONDS = 600
 SNIPPET = 200
+INTERNAL = "agent"
+"""The channel that leads nowhere outside."""
+RESULTS = 0.2
+"""Share of the model's window that other agents' results may take."""
 
 ContextProvider = Callable[[Session, Brain], Mapping[str, str]]
 """Lines for the trailing context message."""
@@ -68,6 +76,10 @@ class Surroundings:
     window: Callable[[str], int]
     """Tokens that a model takes."""
     context: Sequence[ContextProvider]
+    budget: Callable[[], TraceBudget]
+    """What one message may lead to."""
+    colleagues: Callable[[ActiveTurn, Asker], Colleagues] | None = None
+    """The way of a turn's tools to other agents."""
 
 
 class ActiveTurn:
@@ -82,6 +94,7 @@ class ActiveTurn:
         transcript: Transcript,
         live: LiveTurn,
         slot: Slot,
+        announced: Sequence[Announcement] = (),
     ) -> None:
         self._around = around
         self.session = session
@@ -90,6 +103,8 @@ class ActiveTurn:
         self.transcript = transcript
         self.live = live
         self._slot = slot
+        self.announced = announced
+        """Results of other agents that this turn is shown."""
         self.fresh = True
         self.successor: TurnJob | None = None
         """The turn that took over, once this one was steered."""
@@ -100,6 +115,9 @@ class ActiveTurn:
         self._rounds = job.rounds
         self._models = (session.model,) if session.model else (brain.model, *brain.fallbacks)
         self._asking = Asking(around.resolve_model, self._models, live.start_over)
+        self._waits = 0
+        self._changing_state = asyncio.Lock()
+        self._clock: _ToolClock | None = None
 
     @property
     def usage(self) -> Usage:
@@ -122,13 +140,18 @@ class ActiveTurn:
                 yield event
 
     def _request(self) -> ModelRequest:
-        context = context_text(self._around, self.session, self.brain)
+        room = int(self._window() * RESULTS * compaction.CHARACTERS_PER_TOKEN)
+        context = context_text(self._around, self.session, self.brain, self.announced, room)
         return model_request(self.brain, self.transcript.sendable(), context)
+
+    def _window(self) -> int:
+        return self._around.window(self._asking.model)
 
     async def _make_room(self) -> None:
         """Between rounds: what no longer fits the model's window gives way to a summary, and stays stored."""
-        window = self._around.window(self._asking.model)
+        window = self._window()
         size = self.transcript.size + self.brain.overhead
+        size += sum(len(one.meta["announce"]["result"]["summary"]) for one in self.announced)
         if compaction.tokens(size) <= window * compaction.FULL:
             return
         messages = self.transcript.sendable()
@@ -180,8 +203,7 @@ class ActiveTurn:
         started = time.monotonic()
         self._under_way = call.id
         text, ok = await self._outcome(call)
-        if self._waiting:
-            await self._go_on()  # the tool failed while it waited
+        await self._go_on()  # the tool may have failed while it waited
         text = text.encode("utf-8", "replace").decode()  # half a character has no place in any store
         self._count_failures(call, ok, text)
         return ToolResult(call, text, ok, int((time.monotonic() - started) * 1000))
@@ -189,8 +211,9 @@ class ActiveTurn:
     async def _outcome(self, call: ToolCall) -> tuple[str, bool]:
         decision = self.brain.may_call(call.name)
         if not decision.allowed:
-            return f"error: tool_not_allowed: {call.name} cannot be called here ({decision.reason})", False
+            return f"error: {decision.code}: {call.name} cannot be called here ({decision.reason})", False
         tool = self.brain.tools[call.name]
+        colleagues = self._around.colleagues
         context = ToolContext(
             agent_id=self.brain.agent_id,
             session_key=self.session.key,
@@ -199,12 +222,16 @@ class ActiveTurn:
             workspace=self.brain.workspace,
             while_waiting=self.while_waiting,
             read_result=self._read_result,
+            colleagues=None if colleagues is None else colleagues(self, self._asker(call.id)),
         )
         try:
-            async with asyncio.timeout(TOOL_SECONDS):
+            async with asyncio.timeout(TOOL_SECONDS) as limit:
+                self._clock = _ToolClock(limit)
                 return await tool.call(context, call.arguments), True
         except ToolInputError as error:
             return f"error: invalid_arguments: {error.message}", False
+        except ToolError as error:
+            return f"error: {error.reason}: {error.message}", False
         except CoterieError as error:
             return f"error: {error.message}", False
         except TimeoutError:
@@ -213,9 +240,30 @@ class ActiveTurn:
             log.exception("tool %s failed in run %s", call.name, self.job.run_id)
             return f"error: {type(error).__name__}: {str(error)[:500]}", False
 
+    def _asker(self, call_id: str) -> Asker:
+        return Asker(
+            agent_id=self.brain.agent_id,
+            session_id=self.session.id,
+            session_key=self.session.key,
+            run_id=self.job.run_id,
+            call_id=call_id,
+            trace_id=self.job.trace_id,
+            hop=self.job.hop,
+            chain=self.job.chain,
+            is_subagent=self.session.kind == "subagent",
+        )
+
     async def _read_result(self, result_id: str) -> str | None:
-        """Bound to this session: no other session's results can be read."""
-        return await self._around.store.look(lambda tx: tx.sessions.kept_result(self.session.id, result_id))
+        """Bound to this session: no other session's results can be read, nor runs that others asked for."""
+
+        def look(tx: StoreTransaction) -> str | None:
+            kept = tx.sessions.kept_result(self.session.id, result_id)
+            if kept is not None:
+                return kept
+            run = tx.runs.get(result_id)
+            return run.result if run is not None and run.requester_session_id == self.session.id else None
+
+        return await self._around.store.look(look)
 
     # Boundaries
 
@@ -223,34 +271,34 @@ class ActiveTurn:
         """If a message waits, hand over to it in one transaction."""
         taken: list[Message] = []
 
-        def hand_over(tx: StoreTransaction) -> TurnJob | None:
+        def hand_over(tx: StoreTransaction) -> tuple[TurnJob, Sequence[Announcement]] | None:
             taken.clear()
             found = tx.turns.next_work(self.session.id)
-            if found is None or any(entry.agent_id != self.job.agent_id for entry in found[1]):
+            if found is None or any(self._is_for_another(entry) for entry in found.entries):
                 return None  # nothing waits, or it came after the session went to another agent
-            entries = found[1]
-            run_id = entries[-1].run_id
-            assert run_id is not None
+            job = found.job
             at = now_iso()
             for call in unstarted:
                 taken.append(self._result_message(call, SKIPPED, at, len(taken)))
             tx.turns.move(self.job.run_id, TurnState.INTERRUPTED, epoch=self._around.epoch)
             token = {"skipped": [{"id": c.id, "name": c.name} for c in unstarted]}
             tx.turns.put_back(self.session.id, self.job.run_id, token, at)
-            job = tx.turns.get(run_id)
-            assert job is not None
             tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=self.brain.agent_id, at=at)
-            for one in entries:
+            if job.kind == "request":
+                tx.runs.start(job.run_id, at)
+            for one in found.entries:
                 tx.turns.take(one)
                 taken.append(self.consumed(one, len(taken)))
             tx.sessions.append(self.session.id, taken)
-            return replace(
+            successor = replace(
                 job, state=TurnState.RUNNING, agent_id=self.brain.agent_id, epoch=self._around.epoch
             )
+            return successor, results_for(tx, job) if found.announced else ()
 
-        self.successor = await self._around.store.transact(hand_over)
+        handed = await self._around.store.transact(hand_over)
         self._remember(taken)
-        if self.successor is not None:
+        if handed is not None:
+            self.successor, self._successor_is_shown = handed
             log.info(
                 "steer: run %s gives way to run %s, trace %s",
                 self.job.run_id,
@@ -258,6 +306,13 @@ class ActiveTurn:
                 self.job.trace_id,
             )
         return self.successor is not None
+
+    _successor_is_shown: Sequence[Announcement] = ()
+
+    def _is_for_another(self, entry: InboxEntry) -> bool:
+        """A result that came in is for whoever has the session; anything else for whom it was sent to."""
+        is_result = entry.run_id is None and entry.origin == "agent"
+        return entry.agent_id != self.job.agent_id and not is_result
 
     async def commit(self, step: Step) -> None:
         if isinstance(step, CallStarted):
@@ -277,9 +332,7 @@ class ActiveTurn:
         """A result that would take too much of the window is stored whole and shown shortened, once and for all."""
         meta: dict[str, Any] = {"duration_ms": result.duration_ms, "ok": result.ok}
         text = result.text
-        limit = int(
-            self._around.window(self._asking.model) * compaction.RESULT * compaction.CHARACTERS_PER_TOKEN
-        )
+        limit = int(self._window() * compaction.RESULT * compaction.CHARACTERS_PER_TOKEN)
         long = len(text) > limit
         if long:
             meta["full_characters"] = len(text)
@@ -323,8 +376,10 @@ class ActiveTurn:
             tx.sessions.append(self.session.id, messages)
             if final:
                 tx.sessions.touch(self.session.id, at, text[:SNIPPET])
-                if self.session.deliver and self.session.route:
+                if self._is_delivered:
+                    assert self.session.route is not None
                     tx.turns.send(self.session.id, self.job.run_id, message, self.session.route)
+                turn_ended(tx, self.job, TurnState.DONE, at, text=text, announced=bool(self.announced))
 
         await self._transact(save)
         self._remember(messages)
@@ -338,6 +393,17 @@ class ActiveTurn:
 
     final: Message | None = None
     """The answer, once there is one."""
+
+    @property
+    def _is_delivered(self) -> bool:
+        """What one agent says to another never leaves the house."""
+        route = self.session.route
+        return (
+            self.session.deliver
+            and route is not None
+            and route.get("channel") != INTERNAL
+            and self.job.kind != "request"
+        )
 
     # Other ways to go on or to end
 
@@ -379,6 +445,7 @@ class ActiveTurn:
                 return False
             tx.sessions.append(self.session.id, messages)
             tx.sessions.touch(self.session.id, at, (messages[-1].text if messages else "")[:SNIPPET])
+            turn_ended(tx, self.job, state, at, error=reason)
             return True
 
         if await self._around.store.transact(save):
@@ -386,28 +453,70 @@ class ActiveTurn:
 
     async def while_waiting(self, work: Awaitable[T]) -> T:
         """Hold the session but no slot while somebody else works."""
-        await self._move(TurnState.WAITING)
-        self._slot.give_back()
-        self._waiting = True
-        # Not in a finally: a turn that is stopped here must not queue for a slot first.
-        result = await work
+        return await self.begin_and_wait(lambda tx: None, lambda _: work)
+
+    async def begin_and_wait(
+        self, begin: Callable[[StoreTransaction], B], wait: Callable[[B], Awaitable[T]]
+    ) -> T:
+        """As `while_waiting`; what is waited for begins in the transaction that makes this turn wait.
+
+        Nobody can see one without the other: agents that ask each other at the same moment would lock up.
+        """
+        async with self._changing_state:
+            first = self._waits == 0 and not self._waiting
+
+            def both(tx: StoreTransaction) -> B:
+                begun = begin(tx)
+                if first:
+                    tx.turns.move(self.job.run_id, TurnState.WAITING, epoch=self._around.epoch)
+                return begun
+
+            begun = await self._around.store.transact(both)
+            self._waits += 1
+            if first:
+                self._waiting = True
+                self._slot.give_back()
+                if self._clock is not None:
+                    self._clock.stop()
+        try:
+            result = await wait(begun)
+        finally:
+            self._waits -= 1
+        # Not in the finally: a turn that is stopped while it waits must not queue for a slot first.
         await self._go_on()
         return result
 
     _waiting = False
 
     async def _go_on(self) -> None:
-        await self._slot.take()
-        await self._move(TurnState.RUNNING)
-        self._waiting = False
+        """Back to work, once nothing is waited for any more."""
+        if not self._waiting:
+            return
+        async with self._changing_state:
+            if self._waits or not self._waiting:
+                return
+            await self._slot.take()
+            await self._move(TurnState.RUNNING)
+            self._waiting = False
+            if self._clock is not None:
+                self._clock.go_on()
 
     async def _move(self, state: TurnState) -> None:
         epoch = self._around.epoch
         await self._around.store.transact(lambda tx: tx.turns.move(self.job.run_id, state, epoch=epoch))
 
-    def followed_by(self, job: TurnJob, live: LiveTurn) -> ActiveTurn:
+    def followed_by(self, job: TurnJob, brain: Brain, live: LiveTurn) -> ActiveTurn:
         """The turn of the message that steered this one: same session, same agent, same slot."""
-        return ActiveTurn(self._around, self.session, self.brain, job, self.transcript, live, self._slot)
+        return ActiveTurn(
+            self._around,
+            self.session,
+            brain,
+            job,
+            self.transcript,
+            live,
+            self._slot,
+            self._successor_is_shown,
+        )
 
     # Small parts
 
@@ -478,6 +587,7 @@ class ActiveTurn:
             raise TurnStopped(f"it used {used} tokens, the most that one turn may use")
         if limits.cost_per_turn is not None and (self._usage.cost or 0) >= limits.cost_per_turn:
             raise TurnStopped(f"it cost ${self._usage.cost:.2f}, the most that one turn may cost")
+        await self._check_trace()
         if limits.tokens_per_day is None and limits.cost_per_day is None:
             return
         today = now_iso()[:10]
@@ -492,6 +602,17 @@ class ActiveTurn:
         ):
             raise TurnStopped(f"{self.brain.label} used all the tokens it may use in a day")
 
+    async def _check_trace(self) -> None:
+        """What one message led to, over all agents; a plain turn is asked only where tokens or cost are limited."""
+        budget = self._around.budget()
+        alone = self.job.kind == "message" and self.job.hop == 0
+        if alone and budget.tokens is None and budget.cost is None:
+            return
+        used = await self._around.store.look(lambda tx: tx.turns.used_by_trace(self.job.trace_id))
+        problem = budget.problem(used, now_iso())
+        if problem is not None:
+            raise TurnStopped(problem)
+
     def _count_failures(self, call: ToolCall, ok: bool, text: str) -> None:
         key = (call.name, call.arguments)
         if ok:
@@ -503,6 +624,25 @@ class ActiveTurn:
 
     stop_because: str | None = None
     """Set when the same call keeps failing; the turn ends once its result is stored."""
+
+
+class _ToolClock:
+    """How long a tool may take, not counting what it waits for."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self._limit = limit
+        self._left = 0.0
+
+    def stop(self) -> None:
+        when = self._limit.when()
+        if when is not None and not self._limit.expired():
+            self._left = when - asyncio.get_running_loop().time()
+            self._limit.reschedule(None)
+
+    def go_on(self) -> None:
+        if self._limit.when() is None and not self._limit.expired():
+            with contextlib.suppress(RuntimeError):  # the tool has ended
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
 def model_request(brain: Brain, messages: Sequence[Message], context: str) -> ModelRequest:
@@ -519,11 +659,19 @@ def model_request(brain: Brain, messages: Sequence[Message], context: str) -> Mo
     )
 
 
-def context_text(around: Surroundings, session: Session, brain: Brain) -> str:
-    """Made for one request and never stored."""
+def context_text(
+    around: Surroundings,
+    session: Session,
+    brain: Brain,
+    announced: Sequence[Announcement] = (),
+    room: int = 0,
+) -> str:
+    """Made for one request and never stored. `room` is for the results of other agents, in characters."""
     lines: dict[str, str] = {}
     for provider in around.context:
         lines.update(provider(session, brain))
+    if announced:
+        lines["results"] = results_text(announced, room)
     return context_message(lines)
 
 

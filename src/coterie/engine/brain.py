@@ -11,9 +11,9 @@ from pathlib import Path
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
 from coterie.core.errors import NotFound
-from coterie.core.policy import Decision, permits, tool_decision
+from coterie.core.policy import HANDING_ON, NEEDS_OTHERS, Decision, permits, tool_decision
 from coterie.core.ports import ToolSchema
-from coterie.core.prompt import BASE_FILES, FILES, Budget, Prompt, PromptInputs, assemble
+from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.engine.folder import Folder
@@ -22,6 +22,10 @@ from coterie.engine.registry import Registry
 log = logging.getLogger("coterie.brain")
 
 PROMPT_FILES = (*BASE_FILES, *FILES)
+KEPT = 2_000
+"""Resolved brains that are kept; spawns may each bring a list of tools of their own."""
+SUBAGENT_FILES = (*BASE_FILES, "AGENTS.md", "TOOLS.md")
+"""A task needs rules and notes on tools; who its user is and what was said before is none of its business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,17 @@ class Brain:
         return self.decisions.get(name) or Decision(name, False, "there is no such tool")
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What makes one agent's turns differ: where and how far down the line they run."""
+
+    subagent: bool = False
+    may_hand_on: bool = True
+    """Others may still be asked from here."""
+    tools: tuple[str, ...] | None = None
+    """Globs that narrow the agent's tools."""
+
+
 class Brains:
     """Resolves agents and keeps the result until the registry or a file changes."""
 
@@ -57,11 +72,11 @@ class Brains:
         self._registry = registry
         self._home = home
         self.tools = tools
-        self._kept: dict[tuple[str, bool], tuple[tuple[object, ...], Brain]] = {}
+        self._kept: dict[tuple[str, Place], tuple[tuple[object, ...], Brain]] = {}
         self._default: str | None = None
         self._states: dict[str, bool] = {}
         self._warned: set[tuple[str, str]] = set()
-        self._visible: list[str] | None = None
+        self._visible: dict[str, Peer] | None = None
         registry.sync.listen(lambda _: self.forget())
 
     def forget(self) -> None:
@@ -71,18 +86,19 @@ class Brains:
         self._default = None
         self._visible = None
 
-    def peers(self, agent_id: str, spec: AgentSpec) -> list[str]:
+    def peers(self, agent_id: str, spec: AgentSpec) -> list[Peer]:
         """Other active agents that may be seen, through this agent's lists."""
         if self._visible is None:
-            self._visible = [
-                agent.id
+            self._visible = {
+                agent.id: Peer(agent.id, agent.label, agent.spec.get("description"))
                 for agent in self._registry.agents()
                 if agent.state is AgentState.ACTIVE and agent.spec.get("ui_visible") is not False
-            ]
+            }
         allow, deny = spec.agent_allowlist, spec.agent_denylist
+        others = [peer for peer in self._visible.values() if peer.id != agent_id]
         if allow is None and not deny:
-            return [name for name in self._visible if name != agent_id]
-        return [name for name in self._visible if name != agent_id and permits(name, allow, deny)]
+            return others
+        return [peer for peer in others if permits(peer.id, allow, deny)]
 
     def agent_of(self, session: Session) -> str:
         """Who runs a session now: its agent while that is active, else the default."""
@@ -105,14 +121,24 @@ class Brains:
             return self._default
         return name if self._is_active(name) else None
 
-    def of(self, agent_id: str, *, subagent: bool = False) -> Brain:
+    def for_session(self, session: Session, agent_id: str | None = None, hop: int | None = None) -> Brain:
+        """What runs a session's turns; `hop` says how often a turn's message was handed on."""
+        subagent = session.kind == "subagent"
+        if hop is None:
+            hop = 1 if subagent else 0
+        depth = self._registry.sync.config.delegation.max_depth
+        return self.of(agent_id or self.agent_of(session), Place(subagent, hop < depth, session.tools))
+
+    def of(self, agent_id: str, place: Place = Place()) -> Brain:
         signature = self._signature(agent_id)
-        kept = self._kept.get((agent_id, subagent))
+        kept = self._kept.get((agent_id, place))
         if kept is None or kept[0] != signature:
             if kept is not None:
                 log.info("the prompt of %s changed: a file was edited", agent_id)
-            kept = (signature, self._resolve(agent_id, subagent))
-            self._kept[agent_id, subagent] = kept
+            kept = (signature, self._resolve(agent_id, place))
+            if len(self._kept) > KEPT:
+                self._kept.clear()
+            self._kept[agent_id, place] = kept
         return kept[1]
 
     def _is_active(self, agent_id: str) -> bool:
@@ -125,12 +151,14 @@ class Brains:
             self._states[agent_id] = known
         return known
 
-    def _resolve(self, agent_id: str, subagent: bool) -> Brain:
+    def _resolve(self, agent_id: str, place: Place) -> Brain:
         agent = self._registry.get(agent_id)
         spec = self._registry.spec(agent)
         workspace = self._registry.workspace(agent)
-        files = {name: text for name in PROMPT_FILES if (text := workspace.effective(name)[1])}
-        decisions = {name: self._decide(tool, spec, subagent) for name, tool in self.tools.items()}
+        names = SUBAGENT_FILES if place.subagent else PROMPT_FILES
+        files = {name: text for name in names if (text := workspace.effective(name)[1])}
+        peers = self.peers(agent_id, spec)
+        decisions = {name: self._decide(tool, spec, place, bool(peers)) for name, tool in self.tools.items()}
         # Harmless ones first: some models try whatever stands on top.
         allowed = sorted(
             (d.name for d in decisions.values() if d.allowed), key=lambda n: (not n.startswith("system_"), n)
@@ -138,9 +166,18 @@ class Brains:
         folder = Folder(workspace.path / "workspace")
         folder.make()
         limits = self._registry.sync.config.prompt
+        asks = (found := decisions.get("agents_message")) is not None and found.allowed
         prompt = assemble(
-            PromptInputs(agent.label, spec.description, spec.system_prompt, files, allowed),
-            Budget(limits.file_characters, limits.whole_characters),
+            PromptInputs(
+                agent.label,
+                spec.description,
+                spec.system_prompt,
+                files,
+                allowed,
+                peers=peers if asks else (),
+                subagent=place.subagent,
+            ),
+            SUBAGENT if place.subagent else Budget(limits.file_characters, limits.whole_characters),
         )
         for section in prompt.sections:
             if section.cut:
@@ -163,17 +200,30 @@ class Brains:
             workspace=folder,
         )
 
-    def _decide(self, tool: Tool, spec: AgentSpec, subagent: bool) -> Decision:
+    def _decide(self, tool: Tool, spec: AgentSpec, place: Place, has_peers: bool) -> Decision:
         """Plug-ins that were disabled after the start are still loaded, and refused here."""
-        if {tool.name, tool.plugin} & set(self._registry.sync.config.plugins.disabled):
-            return Decision(tool.name, False, "disabled in plugins.disabled")
-        return tool_decision(tool, spec, subagent=subagent)
+        name = tool.name
+        if {name, tool.plugin} & set(self._registry.sync.config.plugins.disabled):
+            return Decision(name, False, "disabled in plugins.disabled")
+        decision = tool_decision(tool, spec, subagent=place.subagent)
+        if not decision.allowed:
+            return decision
+        if place.tools is not None and not permits(name, place.tools, None):
+            return Decision(name, False, "not in the list that this session was given")
+        if name in HANDING_ON and not place.may_hand_on:
+            depth = self._registry.sync.config.delegation.max_depth
+            reason = f"tool_not_allowed in a turn that was handed on as far as delegation.max_depth, {depth}"
+            return Decision(name, False, reason, "delegation_limit")
+        if name in NEEDS_OTHERS and not has_peers:
+            return Decision(name, False, "there is no other agent that it may reach")
+        return decision
 
     def _signature(self, agent_id: str) -> tuple[object, ...]:
         config = self._registry.sync.config
         folders = (f"{self._home}/agents/{agent_id}", str(self._home))
         files = (_stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
-        return (config.default_model, config.prompt, *config.plugins.disabled, *files)
+        depth = config.delegation.max_depth
+        return (config.default_model, config.prompt, depth, *config.plugins.disabled, *files)
 
 
 def _schema_size(schema: ToolSchema) -> int:

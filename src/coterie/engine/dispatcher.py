@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from coterie.core.agent import AgentState
+from coterie.core.announce import TIMEOUT, Announcement, milliseconds
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, Unavailable
 from coterie.core.events import final_fields
@@ -22,14 +23,16 @@ from coterie.core.ports import (
     StoreTransaction,
     TextDelta,
     ThinkingDelta,
+    Work,
 )
 from coterie.core.session import Session
 from coterie.core.turn import ACTIVE, TurnJob, TurnState
 from coterie.engine.active_turn import ActiveTurn, Surroundings, TurnStopped, error_note
+from coterie.engine.announcing import results_for, turn_ended
 from coterie.engine.brain import Brain, Brains
 from coterie.engine.live import Live
 from coterie.engine.loop import CallStarted, ToolResult, TurnEvent, run_turn
-from coterie.engine.slots import Slot, Slots
+from coterie.engine.slots import Gate, Slot, Slots
 from coterie.engine.transcripts import Transcripts
 
 log = logging.getLogger("coterie.dispatcher")
@@ -49,6 +52,8 @@ class Worker:
     """Messages that came in and were not consumed yet; never too low."""
     backlog: bool = False
     """Interrupted tasks may be waiting."""
+    wake: bool = False
+    """Results of other agents may be waiting."""
     recover: bool = False
     """Whatever the store says about this session is to be looked at first."""
     agent: str | None = None
@@ -57,6 +62,8 @@ class Worker:
     inner: asyncio.Task[None] | None = None
     aborting: asyncio.Event | None = None
     """Set once an abort that was asked for is done."""
+    abort_reason: str | None = None
+    """Why, where that is an error and not a person's wish."""
     task: asyncio.Task[None] | None = None
 
 
@@ -69,6 +76,12 @@ class _Begun:
     from_inbox: bool = False
     recovered: bool = False
     given_up: tuple[TurnJob, str] | None = None
+
+
+class Prepare(Protocol):
+    """Makes the turn that a claim came to."""
+
+    def __call__(self, job: TurnJob, announced: Sequence[Announcement] = ()) -> ActiveTurn: ...
 
 
 class Dispatcher:
@@ -92,6 +105,8 @@ class Dispatcher:
         self._stopping = False
         self._runs = run
         """False in a process that only takes messages in; another one runs them."""
+        self.gates: Callable[[Session], Sequence[Gate]] = lambda session: ()
+        """What a session's turns must pass besides the limits of its agent and of the house."""
 
     # From outside
 
@@ -101,6 +116,13 @@ class Dispatcher:
             return
         worker = self._worker(session)
         worker.pending += 1
+
+    def rouse(self, session: Session) -> None:
+        """A result was committed for this session; it comes up when nothing else is to be done there."""
+        if not self._runs:
+            return
+        worker = self._workers.get(session.id) or self._worker(session)
+        worker.wake = True
 
     async def recover(self) -> int:
         """Take up everything that a former process left. Returns the number of sessions."""
@@ -120,7 +142,7 @@ class Dispatcher:
     def worker(self, session_id: str) -> Worker | None:
         return self._workers.get(session_id)
 
-    async def abort(self, session_id: str, run_id: str) -> bool:
+    async def abort(self, session_id: str, run_id: str, reason: str | None = None) -> bool:
         """Stop a turn that is under way. False where it is not."""
         worker = self._workers.get(session_id)
         if worker is None or worker.turn is None or worker.inner is None or worker.turn.job.run_id != run_id:
@@ -128,6 +150,7 @@ class Dispatcher:
         done = worker.aborting
         if done is None:
             done = worker.aborting = asyncio.Event()
+            worker.abort_reason = reason
             worker.inner.cancel()
         await done.wait()
         return True
@@ -184,12 +207,14 @@ class Dispatcher:
 
     async def _next_turn(self, worker: Worker) -> bool:
         """Run what is next. False where nothing is."""
-        if not (worker.recover or worker.pending or worker.backlog):
+        if not (worker.recover or worker.pending or worker.backlog or worker.wake):
             return False
         session = worker.session
         agent_id = worker.agent or self._brains.agent_of(session)
-        brain = self._brains.of(agent_id, subagent=session.kind == "subagent")
-        async with self._slots.held(agent_id, brain.spec.limits.concurrency) as slot:
+        brain = self._brains.for_session(session, agent_id)
+        limit = brain.spec.limits.concurrency
+        own: Sequence[Gate] = () if limit is None else ((f"agent {agent_id}", limit),)
+        async with self._slots.held([*self.gates(session), *own]) as slot:
             turn = await self._begin(worker, brain, slot)
             while turn is not None:
                 turn = await self._run(worker, turn)
@@ -199,11 +224,12 @@ class Dispatcher:
         """Claim the next turn of a session and put its message into the transcript, in one transaction."""
         transcript = self._transcripts.get(worker.session.id)
 
-        def prepare(job: TurnJob) -> ActiveTurn:
+        def prepare(job: TurnJob, announced: Sequence[Announcement] = ()) -> ActiveTurn:
             session = worker.session
             active = replace(job, state=TurnState.RUNNING, epoch=self._around.epoch, agent_id=brain.agent_id)
             live = self._live.open(job.run_id, session.key)
-            return ActiveTurn(self._around, session, brain, active, transcript, live, slot)
+            fitting = brain if job.hop == 0 else self._brains.for_session(session, brain.agent_id, job.hop)
+            return ActiveTurn(self._around, session, fitting, active, transcript, live, slot, announced)
 
         begun = await self._store.transact(lambda tx: self._claim(tx, worker, brain.agent_id, prepare))
         for message in begun.consumed:
@@ -219,10 +245,8 @@ class Dispatcher:
             await begun.turn.recover()
         return begun.turn
 
-    def _claim(
-        self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Callable[[TurnJob], ActiveTurn]
-    ) -> _Begun:
-        """What comes first: a turn that was cut short, then new messages, then interrupted tasks."""
+    def _claim(self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
+        """What comes first: a turn that was cut short, new messages, interrupted tasks, results of others."""
         session_id = worker.session.id
         if worker.recover:
             # Counted first: what waits may steer the turn that is taken up again.
@@ -232,39 +256,67 @@ class Dispatcher:
                 return self._claim_cut_short(tx, worker, agent_id, job, prepare)
         found = tx.turns.next_work(session_id)
         if found is not None:
-            worker.session, entries = found
+            worker.session = found.session
             if self._brains.agent_of(worker.session) != agent_id:
                 worker.agent = None
                 return _Begun()
-            return self._claim_message(tx, entries, agent_id, prepare)
+            return self._claim_message(tx, found, agent_id, prepare)
         backlog = tx.turns.backlog(session_id)
         worker.pending = 0
         worker.backlog = bool(backlog)
+        look_for_wake = worker.wake or worker.recover
         worker.recover = False
-        if not backlog:
-            worker.agent = None
-            return _Begun()
-        return self._claim_backlog(tx, worker, agent_id, *backlog[0], prepare)
+        if backlog:
+            worker.wake = look_for_wake
+            return self._claim_backlog(tx, worker, agent_id, *backlog[0], prepare)
+        worker.agent = None
+        worker.wake = False
+        return self._claim_wake(tx, worker, agent_id, prepare) if look_for_wake else _Begun()
 
-    def _claim_message(
-        self,
-        tx: StoreTransaction,
-        entries: list[InboxEntry],
-        agent_id: str,
-        prepare: Callable[[TurnJob], ActiveTurn],
-    ) -> _Begun:
-        entry = entries[-1]
-        assert entry.run_id is not None
-        turn = prepare(
-            TurnJob(entry.run_id, entry.session_id, entry.message_id, TurnState.QUEUED, trace_id=entry.run_id)
-        )
-        tx.turns.claim(entry.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
+    def _claim_message(self, tx: StoreTransaction, work: Work, agent_id: str, prepare: Prepare) -> _Begun:
+        job, at = work.job, now_iso()
+        asked = work.entries[-1].agent_id
+        if job.kind == "request" and asked != agent_id:
+            # Nobody else does it, with other rights.
+            consumed = self._take(tx, prepare(job), work.entries)
+            gone = self._brains.named(asked) is None
+            reason = f"the agent {asked} is no longer active" if gone else "its session went to another agent"
+            return replace(self._give_up(tx, job, reason), consumed=consumed, from_inbox=True)
+        tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=at)
+        if job.kind == "request":
+            tx.runs.start(job.run_id, at)
+        turn = prepare(job, results_for(tx, job) if work.announced else ())
+        return _Begun(turn, self._take(tx, turn, work.entries), from_inbox=True)
+
+    def _claim_wake(self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
+        """Once the last of them is done, one turn for all that others have brought."""
+        session_id = worker.session.id
+        session, job = tx.sessions.find(session_id), tx.turns.queued_wake(session_id)
+        if session is None or job is None or tx.runs.some_are_live(session_id):
+            return _Begun()  # the next one to end looks again
+        worker.session = session
+        if self._brains.agent_of(session) != agent_id:
+            worker.wake = True
+            return _Begun()
+        announced = results_for(tx, job)
+        if not announced:
+            tx.turns.end(job.run_id, TurnState.CANCELLED, now_iso())
+            return _Begun()
+        tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
+        turn = prepare(job, announced)
+        log.info("wake: run %s, trace %s, for %d results", job.run_id, job.trace_id, len(announced))
+        return _Begun(turn, self._take(tx, turn, tx.turns.noted(session_id)))
+
+    def _take(
+        self, tx: StoreTransaction, turn: ActiveTurn, entries: Sequence[InboxEntry]
+    ) -> Sequence[Message]:
+        """Out of the inbox, into the transcript."""
         consumed: list[Message] = []
         for one in entries:
             tx.turns.take(one)
             consumed.append(turn.consumed(one, len(consumed)))
-        tx.sessions.append(entry.session_id, consumed)
-        return _Begun(turn, consumed, from_inbox=True)
+        tx.sessions.append(turn.session.id, consumed)
+        return consumed
 
     def _claim_backlog(
         self,
@@ -273,7 +325,7 @@ class Dispatcher:
         agent_id: str,
         run_id: str,
         token: Mapping[str, Any],
-        prepare: Callable[[TurnJob], ActiveTurn],
+        prepare: Prepare,
     ) -> _Begun:
         job = tx.turns.get(run_id)
         assert job is not None
@@ -281,7 +333,7 @@ class Dispatcher:
             return self._wants_other_agent(tx, worker, job)
         worker.agent = None
         task = tx.sessions.message(job.message_id)
-        turn = prepare(job)
+        turn = prepare(job, tx.announcements.shown(job.session_id))
         tx.turns.resume(run_id)
         tx.turns.claim(run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
         message = turn.backlog_message(token, task.text if task else "")
@@ -295,7 +347,7 @@ class Dispatcher:
         worker: Worker,
         agent_id: str,
         job: TurnJob,
-        prepare: Callable[[TurnJob], ActiveTurn],
+        prepare: Prepare,
     ) -> _Begun:
         """A turn that another process, or this one before a failure, left in the middle."""
         if job.agent_id != agent_id:
@@ -305,7 +357,7 @@ class Dispatcher:
             reason = f"it was begun {job.attempts} times and never got further; it is not tried again"
             return self._give_up(tx, job, reason)
         tx.turns.claim(job.run_id, epoch=self._around.epoch, agent_id=agent_id, at=now_iso())
-        turn = prepare(job)
+        turn = prepare(job, tx.announcements.shown(job.session_id))
         turn.live.attempt = max(turn.live.attempt, job.attempts)
         turn.live.start_over()
         log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, turn.live.attempt)
@@ -323,6 +375,7 @@ class Dispatcher:
     def _give_up(self, tx: StoreTransaction, job: TurnJob, reason: str) -> _Begun:
         at = now_iso()
         tx.turns.end(job.run_id, TurnState.ERROR, at, error=reason)
+        turn_ended(tx, job, TurnState.ERROR, at, error=reason)
         last = tx.sessions.page(job.session_id, limit=1)
         tx.sessions.append(job.session_id, [error_note(job, reason, at, (last[-1].seq or 0) if last else 0)])
         return _Begun(given_up=(job, reason))
@@ -337,6 +390,10 @@ class Dispatcher:
             if worker.aborting is None or self._is_halted(worker):
                 raise
             await self._aborted(worker, turn)
+            return None
+        except TurnTooLong as error:
+            self._read_again(turn)
+            await self._failed(turn, error.message)
             return None
         except (TurnStopped, ModelError) as error:
             await self._failed(turn, error.message)
@@ -354,7 +411,7 @@ class Dispatcher:
             worker.turn = worker.inner = None
             if worker.aborting is not None:
                 worker.aborting.set()
-                worker.aborting = None
+                worker.aborting = worker.abort_reason = None
         if turn.successor is not None:
             worker.backlog = True
             worker.pending = max(0, worker.pending - 1)
@@ -375,31 +432,56 @@ class Dispatcher:
         async def steering(unstarted: Sequence[ToolCall]) -> bool:
             return worker.pending > 0 and await turn.steering(unstarted)
 
-        async with aclosing(run_turn(turn, steering=steering, commit=turn.commit)) as events:
-            async for event in events:
-                _show(turn, event)
+        try:
+            async with asyncio.timeout(_seconds_left(turn.job)) as limit:
+                async with aclosing(run_turn(turn, steering=steering, commit=turn.commit)) as events:
+                    async for event in events:
+                        _show(turn, event)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TurnTooLong(f"{TIMEOUT}: it took longer than {turn.job.timeout_s} seconds") from None
 
     def _successor(self, turn: ActiveTurn, job: TurnJob) -> ActiveTurn:
         live = self._live.open(job.run_id, turn.session.key)
-        return turn.followed_by(job, live)
+        brain = turn.brain
+        if job.hop != turn.job.hop:
+            brain = self._brains.for_session(turn.session, brain.agent_id, job.hop)
+        return turn.followed_by(job, brain, live)
 
     async def _failed(self, turn: ActiveTurn, reason: str) -> None:
         await turn.end(TurnState.ERROR, reason)
         self._live.close(turn.job.run_id, "error", message=reason)
 
     async def _aborted(self, worker: Worker, turn: ActiveTurn) -> None:
-        # A commit may have been under way: what is on disk counts.
-        self._transcripts.drop(turn.session.id)
-        turn.transcript = self._transcripts.get(turn.session.id)
+        self._read_again(turn)
+        if worker.abort_reason is not None:
+            await self._failed(turn, worker.abort_reason)
+            return
         await turn.end(TurnState.ABORTED, None)
         self._live.close(turn.job.run_id, "aborted")
+
+    def _read_again(self, turn: ActiveTurn) -> None:
+        """A commit may have been under way: what is on disk counts."""
+        self._transcripts.drop(turn.session.id)
+        turn.transcript = self._transcripts.get(turn.session.id)
 
     async def _claim_lost(self, worker: Worker, turn: ActiveTurn) -> None:
         """The agent was removed, or the session was cleared under our feet."""
         self._brains.forget()
-        self._transcripts.drop(turn.session.id)
-        turn.transcript = self._transcripts.get(turn.session.id)
+        self._read_again(turn)
         await self._failed(turn, f"the agent {turn.brain.label} is no longer active")
+
+
+class TurnTooLong(TurnStopped):
+    """Whoever asked for it set a time, and that is over."""
+
+
+def _seconds_left(job: TurnJob) -> float | None:
+    if job.timeout_s is None:
+        return None
+    begun = job.started_at or now_iso()
+    return max(0.0, job.timeout_s - milliseconds(begun, now_iso()) / 1000)
 
 
 def _show(turn: ActiveTurn, event: TurnEvent) -> None:

@@ -13,18 +13,22 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from coterie.core.announce import TraceBudget
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
-from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
+from coterie.core.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from coterie.core.events import ChatEvent, final_fields
-from coterie.core.message import ImagePart, Message, Origin
+from coterie.core.message import ImagePart, Message, Origin, check_text
 from coterie.core.ports import InboxEntry, Model, ProviderState, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
-from coterie.core.turn import ENDED, TurnJob, TurnState
+from coterie.core.turn import ACTIVE, ENDED, TurnJob, TurnState
 from coterie.engine.access import Access
 from coterie.engine.active_turn import ContextProvider, Surroundings
+from coterie.engine.announcing import turn_ended
 from coterie.engine.brain import Brain, Brains
+from coterie.engine.colleagues import BoundColleagues
+from coterie.engine.delegation import Delegation
 from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
 from coterie.engine.home import Home
@@ -33,12 +37,12 @@ from coterie.engine.live import Live
 from coterie.engine.registry import Registry
 from coterie.engine.sessions import Sessions
 from coterie.engine.slots import Slots
+from coterie.engine.subagents import Subagents
+from coterie.engine.switching import Switching
 from coterie.engine.transcripts import Transcripts
 
 RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
-MAX_MESSAGE = 1_000_000
-"""Characters of one message."""
 RETRY = "[Retry] The last turn ended without an answer. Answer the message before it now; repeat nothing that was done."
 MAX_IMAGES = 20
 """Pictures of one message."""
@@ -123,7 +127,7 @@ class Gateway:
         assert self.claim is not None or not run
         epoch = self.claim.epoch if self.claim is not None else 0
         self._engine = Engine(self, epoch, resolve_model, context, run=run)
-        await self._engine.dispatcher.recover()
+        await self._engine.recover()
 
     async def stop(self) -> None:
         if self._engine is not None:
@@ -151,7 +155,12 @@ class Engine:
         self.live = Live(gateway.events)
         self.transcripts = Transcripts(self._store)
         self.around = around = Surroundings(
-            self._store, epoch, resolve_model, partial(_window, gateway.registry), (_time_line, *context)
+            self._store,
+            epoch,
+            resolve_model,
+            partial(_window, gateway.registry),
+            (_time_line, *context),
+            partial(_trace_budget, gateway.registry),
         )
         slots = Slots(lambda: gateway.registry.sync.config.turns.concurrency)
         self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots, run=run)
@@ -164,6 +173,37 @@ class Engine:
             self.live,
             gateway.events,
         )
+        self.subagents = Subagents(
+            self._store,
+            gateway.registry,
+            self.brains,
+            self.sessions,
+            self.dispatcher,
+            self.live,
+            gateway.events,
+            around.budget,
+            self.abort,
+        )
+        self.delegation = Delegation(self._store, self.sessions, self.subagents)
+        self.switching = Switching(
+            self._store,
+            self.brains,
+            self.sessions,
+            self.subagents,
+            self.dispatcher,
+            self.live,
+            gateway.events,
+        )
+        around.colleagues = partial(
+            BoundColleagues, self.brains, self.delegation, self.subagents, self.switching
+        )
+        if run:
+            gateway.registry.sync.listen(self.subagents.agent_changed)
+
+    async def recover(self) -> None:
+        """Take up what a former process left."""
+        await self.subagents.recover()
+        await self.dispatcher.recover()
 
     async def submit(
         self,
@@ -279,12 +319,27 @@ class Engine:
             run_id, job.state, final.text if final else "", job.final_message_id, job.error, job, final
         )
 
-    async def abort(self, run_id: str) -> str:
-        """Stop a turn, or take a waiting message back. Says which."""
+    async def abort(self, run_id: str, reason: str | None = None) -> str:
+        """Stop a turn and what others do for it, or take a waiting message back. Says which.
+
+        With a reason it ends as an error that says so, else as stopped by a person.
+        """
         job = (await self.outcome(run_id)).job
-        if await self.dispatcher.abort(job.session_id, run_id):
-            return "aborted"
-        return await self._take_back(job)
+        if await self.dispatcher.abort(job.session_id, run_id, reason):
+            state = "aborted"
+        else:
+            state = await self._take_back(job, reason)
+        await self.subagents.stop_children_of(run_id)
+        return state
+
+    async def stop_session(self, ref: str) -> tuple[str, str | None]:
+        """Stop whatever runs in a session and for it."""
+        session, jobs, _ = await self.queue(ref)
+        run_id = next((job.run_id for job in jobs if job.state in ACTIVE), None)
+        state = "idle" if run_id is None else await self.abort(run_id)
+        if await self.subagents.stop_children(session.id) and run_id is None:
+            state = "aborted"
+        return state, run_id
 
     async def cancel_queued(self, run_id: str) -> str:
         """Take a message back that no model has seen."""
@@ -293,7 +348,7 @@ class Engine:
             raise Conflict(f"the run {run_id} is {job.state.value}, not queued")
         return await self._take_back(job)
 
-    async def _take_back(self, job: TurnJob) -> str:
+    async def _take_back(self, job: TurnJob, reason: str | None = None) -> str:
         worker = self.dispatcher.worker(job.session_id)
         # The one that a turn works on may no longer be among those that are kept.
         running = worker.turn if worker is not None else None
@@ -303,6 +358,7 @@ class Engine:
             at = now_iso()
             entry = tx.turns.cancel_queued(job.run_id, at)
             if entry is not None:
+                turn_ended(tx, job, TurnState.CANCELLED, at, error=reason)
                 message = Message(
                     id=entry.message_id,
                     role=entry.role,
@@ -317,7 +373,11 @@ class Engine:
                 )
                 tx.sessions.append(job.session_id, [message])
                 return "cancelled", message
+            if job.kind == "wake" and tx.turns.end(job.run_id, TurnState.CANCELLED, at):
+                tx.announcements.block_all(job.session_id, "its wake was taken back", forget_lines=False)
+                return "cancelled", None
             if tx.turns.end(job.run_id, TurnState.ABORTED, at):
+                turn_ended(tx, job, TurnState.ABORTED, at, error=reason)
                 return "aborted", None
             return "ended", None
 
@@ -348,6 +408,11 @@ def _window(registry: Registry, model: str) -> int:
     return (provider.context_window if provider else None) or DEFAULT_WINDOW
 
 
+def _trace_budget(registry: Registry) -> TraceBudget:
+    limits = registry.sync.config.delegation
+    return TraceBudget(limits.trace_turns, limits.trace_ttl_s, limits.trace_tokens, limits.trace_cost)
+
+
 def _time_line(session: Session, brain: Brain) -> Mapping[str, str]:
     return {"time": datetime.now().astimezone().isoformat(timespec="seconds")}
 
@@ -359,12 +424,7 @@ def _body_hash(text: str, meta: Mapping[str, Any] | None, images: Sequence[Image
 
 
 def check_message(text: str, images: Sequence[ImagePart]) -> None:
-    """Refuse what cannot be said."""
+    """Refuse what cannot be said. A picture needs no words."""
     if len(images) > MAX_IMAGES:
         raise InvalidRequest(f"a message has at most {MAX_IMAGES} images", details={"field": "attachments"})
-    if not text.strip() and not images:
-        raise InvalidRequest("a message must not be empty", details={"field": "message"})
-    if len(text) > MAX_MESSAGE:
-        raise TooLarge(f"a message has at most {MAX_MESSAGE} characters", details={"field": "message"})
-    if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
-        raise InvalidRequest("a message must be Unicode text without NUL", details={"field": "message"})
+    check_text(text, needed=not images)

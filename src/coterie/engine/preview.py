@@ -32,7 +32,7 @@ async def preview(
     messages: Sequence[Message] = ()
     if session is not None:
         found = await engine.sessions.get(session)
-        brain = engine.brains.of(engine.sessions.agent_id(found), subagent=found.kind == "subagent")
+        brain = engine.brains.for_session(found)
         messages = engine.transcripts.get(found.id).sendable()
     else:
         brain = engine.brains.of(gateway.registry.get(agent_id or "default").id)

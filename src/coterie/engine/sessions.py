@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.message import ImagePart, Message, Role
 from coterie.core.ports import InboxEntry, Store, StoreTransaction
 from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
-from coterie.core.turn import ACTIVE, TurnJob
+from coterie.core.turn import ACTIVE, TurnJob, TurnState
+from coterie.engine.announcing import turn_ended
 from coterie.engine.brain import Brains
 from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
@@ -64,6 +65,8 @@ class Sessions:
         self._transcripts = transcripts
         self._live = live
         self._events = events
+        self.stop_children: Callable[[str, str], Awaitable[object]] = _no_children
+        """Ends what other agents do for a session, for a reason."""
 
     # Finding
 
@@ -87,10 +90,17 @@ class Sessions:
         agent_id, kind, key = parse_key(ref)
         if kind in ASIDE or kind == "web":
             raise NotFound(f"there is no session {ref[:200]!r}")
-        return self._add(tx, agent_id, kind, key)
+        return self.add(tx, agent_id, kind, key)
 
     def agent_id(self, session: Session) -> str:
         return self._brains.agent_of(session)
+
+    def latest(
+        self, tx: StoreTransaction, agent_id: str, *, idle: bool = False, internal: bool = False
+    ) -> Session | None:
+        """An agent's most recently updated conversation; sessions that name nobody are the default's."""
+        agents = [agent_id, None] if agent_id == self._brains.named(DEFAULT_ALIAS) else [agent_id]
+        return tx.sessions.latest(agents, idle=idle, internal=internal)
 
     async def list(
         self,
@@ -171,11 +181,11 @@ class Sessions:
                 chosen = self._registry.default().id
             session_id = str(uuid.uuid4())
             owner = self._active(chosen)
-            return self._add(
+            return self.add(
                 tx, owner, "web", web_key(owner, session_id), name=_checked_name(name), session_id=session_id
             )
 
-        return self._changed(await self._store.transact(make))
+        return self.changed(await self._store.transact(make))
 
     async def renew(self, ref: str) -> Session:
         """`/new`: the key goes to a fresh session with the same agent; the old one stays under another key."""
@@ -188,7 +198,7 @@ class Sessions:
             while tx.sessions.key_is_taken(f"{session.key}:old:{number}"):
                 number += 1
             tx.sessions.save(replace(session, key=f"{session.key}:old:{number}"))
-            return self._add(
+            return self.add(
                 tx,
                 self._brains.agent_of(session),
                 session.kind,
@@ -198,8 +208,8 @@ class Sessions:
             )
 
         fresh = await self._store.transact(make)
-        self._changed(await self.get(old.id))
-        return self._changed(fresh)
+        self.changed(await self.get(old.id))
+        return self.changed(fresh)
 
     async def fork(self, ref: str, *, at_seq: int | None = None, name: str | None = None) -> Session:
         """A copy up to a message, with the same agent and overrides."""
@@ -210,7 +220,7 @@ class Sessions:
             kept = [m for m in transcript if at_seq is None or (m.seq or 0) <= at_seq]
             session_id = str(uuid.uuid4())
             agent_id = self._brains.agent_of(source)
-            session = self._add(
+            session = self.add(
                 tx,
                 agent_id,
                 "web",
@@ -227,7 +237,7 @@ class Sessions:
             tx.sessions.copy_results(source.id, session.id)
             return session
 
-        return self._changed(await self._store.transact(make))
+        return self.changed(await self._store.transact(make))
 
     async def one_off(self, agent_id: str, earlier: Sequence[Said]) -> Session:
         """A session for a single request that brings its own history."""
@@ -235,7 +245,7 @@ class Sessions:
         def make(tx: StoreTransaction) -> Session:
             session_id = str(uuid.uuid4())
             owner = self._active(agent_id)
-            session = self._add(tx, owner, "api", api_key(owner, session_id), session_id=session_id)
+            session = self.add(tx, owner, "api", api_key(owner, session_id), session_id=session_id)
             at = now_iso()
             messages = [
                 Message(
@@ -292,7 +302,7 @@ class Sessions:
             tx.sessions.save(after)
             return after
 
-        return self._changed(await self._store.transact(change))
+        return self.changed(await self._store.transact(change))
 
     async def set_agent(self, ref: str, agent_id: str) -> Session:
         """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
@@ -333,16 +343,18 @@ class Sessions:
         worker = self._dispatcher.worker(session.id)
         if worker is not None:
             worker.session = session
-        return self._changed(session)
+        return self.changed(session)
 
     async def clear(self, ref: str) -> Session:
         """Stop what runs, forget what was said, keep the session."""
         session = await self.get(ref)
         await self._dispatcher.halt(session.id)
+        await self.stop_children(session.id, "the session that asked was cleared")
+        await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
 
         def wipe(tx: StoreTransaction) -> tuple[Session, list[str]]:
             now = self.find(tx, session.id)
-            runs = tx.turns.forget_all(now.id, now_iso())
+            runs = _forget_all(tx, now.id, "the session that asked was cleared")
             tx.sessions.clear(now.id)
             after = replace(now, last_snippet=None, updated_at=now_iso())
             tx.sessions.save(after)
@@ -352,14 +364,16 @@ class Sessions:
         self._transcripts.drop(session.id)
         for run_id in runs:
             self._live.close(run_id, "aborted", reason="the session was cleared")
-        return self._changed(after)
+        return self.changed(after)
 
     async def delete(self, ref: str) -> None:
         session = await self.get(ref)
         await self._dispatcher.halt(session.id)
+        await self.stop_children(session.id, "the session that asked was deleted")
+        await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
 
         def remove(tx: StoreTransaction) -> list[str]:
-            runs = tx.turns.forget_all(session.id, now_iso())
+            runs = _forget_all(tx, session.id, "the session that asked was deleted")
             tx.sessions.remove(session.id)
             return runs
 
@@ -404,7 +418,7 @@ class Sessions:
             raise Conflict(f"the agent {agent.id!r} is {agent.state.value}, not active")
         return agent.id
 
-    def _add(
+    def add(
         self,
         tx: StoreTransaction,
         agent_id: str,
@@ -428,9 +442,23 @@ class Sessions:
         tx.sessions.add(session)
         return session
 
-    def _changed(self, session: Session) -> Session:
+    def changed(self, session: Session) -> Session:
         self._events.publish("session.changed", {"id": session.id, "key": session.key})
         return session
+
+
+async def _no_children(session_id: str, reason: str) -> None:
+    return None
+
+
+def _forget_all(tx: StoreTransaction, session_id: str, reason: str) -> list[str]:
+    """Everything unfinished in a session; whoever asked for it is told, and what came in for it is blocked."""
+    at = now_iso()
+    jobs = tx.turns.forget_all(session_id, at)
+    for job in jobs:
+        turn_ended(tx, job, TurnState.ABORTED, at, announced=False)
+    tx.announcements.block_all(session_id, reason, forget_lines=True)
+    return [job.run_id for job in jobs]
 
 
 def message_payload(message: Message, *, with_data: bool = False) -> dict[str, Any]:

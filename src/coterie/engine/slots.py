@@ -1,60 +1,62 @@
-"""How many turns run at once, in all and per agent. A turn that waits for others holds no slot."""
+"""How many turns run at once, in all, per agent and per parent. A turn that waits for others holds no slot."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+
+Gate = tuple[str, int]
+"""A name and how many turns may be inside at once."""
 
 
 class Slots:
     def __init__(self, total: Callable[[], int]) -> None:
-        self._limit = total
+        self._total = total
         """What the configuration says now."""
-        self._known: dict[str | None, tuple[int, asyncio.Semaphore]] = {}
-        """By agent; under None, those of all together."""
+        self._gates: dict[str, tuple[int, asyncio.Semaphore]] = {}
 
     @asynccontextmanager
-    async def held(self, agent_id: str, limit: int | None) -> AsyncIterator[Slot]:
-        agent = None if limit is None else self._under(agent_id, limit)
-        slot = Slot(self._under(None, self._limit()), agent)
+    async def held(self, gates: Sequence[Gate]) -> AsyncIterator[Slot]:
+        """The household's own gate is the last: who waits before another must not keep others from running."""
+        all_gates = [*gates, ("all turns", self._total())]
+        slot = Slot([self._gate(name, limit) for name, limit in all_gates])
         await slot.take()
         try:
             yield slot
         finally:
             slot.give_back()
 
-    def _under(self, whose: str | None, limit: int) -> asyncio.Semaphore:
-        known = self._known.get(whose)
+    def _gate(self, name: str, limit: int) -> asyncio.Semaphore:
+        known = self._gates.get(name)
         if known is None or known[0] != limit:
             # Turns that run under an older limit finish under it.
-            known = self._known[whose] = (limit, asyncio.Semaphore(limit))
+            known = self._gates[name] = (limit, asyncio.Semaphore(limit))
         return known[1]
 
 
 class Slot:
     """One turn's place."""
 
-    def __init__(self, total: asyncio.Semaphore, agent: asyncio.Semaphore | None) -> None:
-        self._total = total
-        self._agent = agent
+    def __init__(self, gates: Sequence[asyncio.Semaphore]) -> None:
+        self._gates = gates
         self._taken = False
 
     async def take(self) -> None:
-        """The agent's first: who waits for that one must not keep others from running."""
-        if self._agent is not None:
-            await self._agent.acquire()
+        """The narrowest gate first: who waits for that one must not keep others from running."""
+        passed: list[asyncio.Semaphore] = []
         try:
-            await self._total.acquire()
+            for gate in self._gates:
+                await gate.acquire()
+                passed.append(gate)
         except BaseException:
-            if self._agent is not None:
-                self._agent.release()
+            for gate in passed:
+                gate.release()
             raise
         self._taken = True
 
     def give_back(self) -> None:
         if self._taken:
             self._taken = False
-            self._total.release()
-            if self._agent is not None:
-                self._agent.release()
+            for gate in self._gates:
+                gate.release()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coterie.core.message import ImagePart, Message, Part, TextPart, ToolCall, Usage
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
-from coterie.models import tour
+from coterie.models import offline_together, tour
 
 BACKLOG = "[Backlog]"
 LONGEST_COMMAND = 2000
@@ -40,6 +40,7 @@ _EXAMPLES = {
     "files_list": "“list files”",
     "files_write": "“write hello to note.txt”",
     "files_read": "“read note.txt”",
+    **offline_together.EXAMPLES,
 }
 _WHO = "I am Coterie's offline demo, not a language model."
 
@@ -86,6 +87,8 @@ class OfflineModel:
 def respond(request: ModelRequest) -> _Answer:
     """What to say or call. The results behind the newest user message are counted, so it cannot go on for ever."""
     messages = request.messages
+    if (told := offline_together.woken(request)) is not None:
+        return _Answer(told)
     newest = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if newest is None:
         return _Answer(_introduction(request))
@@ -102,7 +105,7 @@ def respond(request: ModelRequest) -> _Answer:
         return _Answer(f"{_introduction(request)} You sent {_pictures(said)}, which I cannot see.")
     if shown := tour.show(asked, earlier, _tools(request)):
         return _Answer(f"{_WHO} {shown}", pace=WORD_SECONDS)
-    command = _command(asked)
+    command = _command(request, asked)
     if command is None:
         invitation = tour.invitation(earlier, _tools(request))
         return _Answer(f"{_introduction(request)} {invitation} You said: “{_short(said.text, QUOTED)}”")
@@ -112,8 +115,10 @@ def respond(request: ModelRequest) -> _Answer:
     return command
 
 
-def _command(text: str) -> _Answer | None:
+def _command(request: ModelRequest, text: str) -> _Answer | None:
     """The call that a sentence asks for."""
+    if together := offline_together.command(request, text):
+        return _call(together[0], **together[1])
     if match := _WRITE.search(text.strip()):
         content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))

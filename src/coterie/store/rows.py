@@ -14,6 +14,7 @@ from coterie.core.agent import Agent, AgentState, label_key
 from coterie.core.errors import Conflict
 from coterie.core.token import Token
 from coterie.store import schema
+from coterie.store.run_rows import AnnouncementRows, RunRows
 from coterie.store.session_rows import SessionRows
 from coterie.store.turn_rows import TurnRows
 from coterie.store.usage_rows import UsageRows
@@ -31,6 +32,8 @@ class Transaction:
         self.sessions = SessionRows(connection)
         self.turns = TurnRows(connection)
         self.usage = UsageRows(connection)
+        self.runs = RunRows(connection)
+        self.announcements = AnnouncementRows(connection)
 
 
 class AgentRows:

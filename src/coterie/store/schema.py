@@ -77,6 +77,8 @@ answers = Table(
 _Big = BigInteger().with_variant(Integer, "sqlite")
 _ACTIVE = text("state IN ('running', 'waiting')")
 _UNFINISHED = text("state IN ('queued', 'running', 'waiting', 'interrupted')")
+_WAITING_WAKE = text("kind = 'wake' AND state = 'queued'")
+_LIVE = text("status IN ('queued', 'running')")
 
 sessions = Table(
     "sessions",
@@ -95,6 +97,7 @@ sessions = Table(
     Column("last_snippet", Text),
     Column("created_at", Text, nullable=False),
     Column("updated_at", Text, nullable=False),
+    Column("tools_json", Text),
     Index("sessions_by_update", "updated_at"),
     Index("sessions_by_agent", "agent_id", "updated_at"),
 )
@@ -160,6 +163,9 @@ turn_jobs = Table(
     Column("created_at", Text, nullable=False),
     Column("started_at", Text),
     Column("ended_at", Text),
+    Column("kind", Text),
+    Column("chain_json", Text),
+    Column("timeout_s", Integer),
     UniqueConstraint("session_id", "idempotency_key", name="turn_jobs_once"),
     Index("turn_jobs_one_active", "session_id", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
     Index(
@@ -167,6 +173,14 @@ turn_jobs = Table(
     ),
     Index("turn_jobs_by_body", "body_hash"),
     Index("turn_jobs_by_agent", "agent_id", "ended_at"),
+    Index("turn_jobs_by_trace", "trace_id"),
+    Index(
+        "turn_jobs_one_wake",
+        "session_id",
+        unique=True,
+        sqlite_where=_WAITING_WAKE,
+        postgresql_where=_WAITING_WAKE,
+    ),
 )
 
 backlog = Table(
@@ -203,4 +217,63 @@ results = Table(
     Column("call_id", Text, primary_key=True),
     Column("content", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+)
+
+# No links to sessions: what was asked for and what came of it outlive them.
+subagent_runs = Table(
+    "subagent_runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("requester_session_id", Text),
+    Column("requester_session_key", Text),
+    Column("requester_agent_id", Text),
+    Column("requester_run_id", Text),
+    Column("call_id", Text),
+    Column("label", Text),
+    Column("task", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("trace_id", Text, nullable=False),
+    Column("hop", Integer, nullable=False),
+    Column("chain_json", Text, nullable=False),
+    Column("announce", Boolean, nullable=False),
+    Column("held_because", Text),
+    Column("status", Text, nullable=False),
+    Column("result", Text),
+    Column("error", Text),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("cached_tokens", Integer),
+    Column("cost", Float),
+    Column("created_at", Text, nullable=False),
+    Column("started_at", Text),
+    Column("ended_at", Text),
+    CheckConstraint("kind IN ('subagent', 'message')", name="subagent_runs_kind"),
+    CheckConstraint("status IN ('queued', 'running', 'completed', 'error')", name="subagent_runs_status"),
+    UniqueConstraint("requester_run_id", "call_id", name="subagent_runs_once"),
+    Index("subagent_runs_by_time", "created_at"),
+    Index("subagent_runs_by_requester", "requester_session_id", "created_at"),
+    Index("subagent_runs_live", "requester_session_id", sqlite_where=_LIVE, postgresql_where=_LIVE),
+)
+
+announcements = Table(
+    "announcements",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("meta_json", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("message_id", Text),
+    Column("turn_id", Text),
+    Column("created_at", Text, nullable=False),
+    Column("delivered_at", Text),
+    CheckConstraint("state IN ('pending', 'blocked', 'delivered')", name="announcements_state"),
+    Index("announcements_by_session", "session_id", "state"),
+    Index("announcements_by_turn", "turn_id"),
 )

@@ -14,6 +14,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -29,6 +30,7 @@ from coterie.store import schema
 _s = schema.sessions
 _m = schema.messages
 _r = schema.results
+_j = schema.turn_jobs
 
 _BY_KEY = select(_s).where(_s.c.key == bindparam("ref"))
 _BY_ID = select(_s).where(_s.c.id == bindparam("ref"))
@@ -85,8 +87,13 @@ class SessionRows:
             query = query.where(_behind(after))
         return [read_session(row) for row in self._connection.execute(query.limit(limit))]
 
-    def latest(self, agents: Sequence[str | None]) -> Session | None:
-        """The most recently updated live conversation of an agent."""
+    def latest(
+        self, agents: Sequence[str | None], *, idle: bool = False, internal: bool = False
+    ) -> Session | None:
+        """The most recently updated live conversation of an agent.
+
+        With `idle`, none whose turn waits for somebody; with `internal`, none that a channel leads to.
+        """
         query = (
             select(_s)
             .where(_bound_to(agents))
@@ -94,6 +101,10 @@ class SessionRows:
             .order_by(_s.c.updated_at.desc())
             .limit(1)
         )
+        if idle:
+            query = query.where(~exists().where(_j.c.session_id == _s.c.id, _j.c.state == "waiting"))
+        if internal:
+            query = query.where(_s.c.route_json.is_(None))
         row = self._connection.execute(query).first()
         return None if row is None else read_session(row)
 
@@ -130,6 +141,11 @@ class SessionRows:
     def message(self, message_id: str) -> Message | None:
         row = self._connection.execute(select(_m).where(_m.c.id == message_id)).first()
         return None if row is None else message(row)
+
+    def of_run(self, session_id: str, run_id: str, since: int) -> list[Message]:
+        """What one turn left in a transcript, from the place of its message on."""
+        query = select(_m).where(_m.c.session_id == session_id, _m.c.seq >= since, _m.c.run_id == run_id)
+        return [message(row) for row in self._connection.execute(query.order_by(_m.c.seq))]
 
     def append(self, session_id: str, messages: Iterable[Message]) -> None:
         rows = [message_values(session_id, one) for one in messages]
@@ -212,6 +228,7 @@ def read_session(row: Row[Any], prefix: str = "") -> Session:
         last_snippet=value[f"{prefix}last_snippet"],
         created_at=value[f"{prefix}created_at"],
         updated_at=value[f"{prefix}updated_at"],
+        tools=tuple(json.loads(tools)) if (tools := value[f"{prefix}tools_json"]) else None,
     )
 
 
@@ -231,6 +248,7 @@ def _values(session: Session) -> dict[str, Any]:
         "last_snippet": session.last_snippet,
         "created_at": session.created_at,
         "updated_at": session.updated_at,
+        "tools_json": None if session.tools is None else json.dumps(session.tools, ensure_ascii=False),
     }
 
 

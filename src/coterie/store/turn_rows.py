@@ -20,11 +20,12 @@ from sqlalchemy import (
     update,
 )
 
+from coterie.core.announce import TraceUse
 from coterie.core.message import Message, Usage
-from coterie.core.ports import ClaimLost, InboxEntry
-from coterie.core.session import Session
+from coterie.core.ports import ClaimLost, InboxEntry, Work
 from coterie.core.turn import TurnJob, TurnState, before
 from coterie.store import schema
+from coterie.store.run_rows import has_open_announcements
 from coterie.store.session_rows import parts_json, read_parts, read_session
 
 _j = schema.turn_jobs
@@ -43,8 +44,19 @@ _FIRST = (
     .scalar_subquery()
 )
 _NEXT = (
-    select(_i, schema.sessions)
+    select(
+        _i,
+        schema.sessions,
+        _j.c.kind,
+        _j.c.trace_id,
+        _j.c.hop,
+        _j.c.chain_json,
+        _j.c.timeout_s,
+        _j.c.created_at,
+        has_open_announcements(_i.c.session_id).label("announced"),
+    )
     .join(schema.sessions, schema.sessions.c.id == _i.c.session_id)
+    .outerjoin(_j, _j.c.run_id == _i.c.run_id)
     .where(_i.c.session_id == bindparam("sid"), _i.c.position <= _FIRST)
     .order_by(_i.c.position)
     .set_label_style(LABEL_STYLE_TABLENAME_PLUS_COL)
@@ -100,8 +112,33 @@ class TurnRows:
 
     # Coming in
 
-    def submit(self, job: TurnJob, entry: InboxEntry, *, key: str | None, body_hash: str | None) -> None:
+    def submit(
+        self, job: TurnJob, entry: InboxEntry, *, key: str | None = None, body_hash: str | None = None
+    ) -> None:
         """A message and the turn that will answer it."""
+        self._add(job, key, body_hash)
+        self.post(entry)
+
+    def ask_for_wake(self, job: TurnJob) -> None:
+        """A turn that no message asks for. Where one waits already, that one will do."""
+        # Whoever else is about to do the same for this session waits here; whoever only writes into it does not.
+        self._connection.execute(
+            select(schema.sessions.c.id)
+            .where(schema.sessions.c.id == job.session_id)
+            .with_for_update(key_share=True)
+        )
+        if self.queued_wake(job.session_id) is None:
+            self._add(job, None, None)
+
+    def queued_wake(self, session_id: str) -> TurnJob | None:
+        row = self._connection.execute(
+            select(_j).where(
+                _j.c.session_id == session_id, _j.c.kind == "wake", _j.c.state == TurnState.QUEUED.value
+            )
+        ).first()
+        return None if row is None else _job(row)
+
+    def _add(self, job: TurnJob, key: str | None, body_hash: str | None) -> None:
         self._connection.execute(
             _ADD_JOB,
             {
@@ -121,9 +158,11 @@ class TurnRows:
                 "output_tokens": 0,
                 "cached_tokens": 0,
                 "created_at": job.created_at,
+                "kind": None if job.kind == "message" else job.kind,
+                "chain_json": json.dumps(job.chain) if job.chain else None,
+                "timeout_s": job.timeout_s,
             },
         )
-        self.post(entry)
 
     def post(self, entry: InboxEntry) -> None:
         """A message alone, which is consumed with the next turn."""
@@ -162,12 +201,32 @@ class TurnRows:
         """What waits in the inbox, in order of arrival."""
         return [_entry(row) for row in self._connection.execute(_WAITING, {"sid": session_id})]
 
-    def next_work(self, session_id: str) -> tuple[Session, list[InboxEntry]] | None:
-        """The session and the entries up to the first that asks for a turn; None where nothing does."""
+    def next_work(self, session_id: str) -> Work | None:
+        """The entries up to the first that asks for a turn, and that turn; None where nothing does."""
         rows = self._connection.execute(_NEXT, {"sid": session_id}).all()
         if not rows:
             return None
-        return read_session(rows[0], "sessions_"), [_entry(row, "inbox_") for row in rows]
+        entries = [_entry(row, "inbox_") for row in rows]
+        last, value = entries[-1], rows[-1]._mapping
+        assert last.run_id is not None
+        chain = value["turn_jobs_chain_json"]
+        job = TurnJob(
+            last.run_id,
+            session_id,
+            last.message_id,
+            TurnState.QUEUED,
+            kind=value["turn_jobs_kind"] or "message",
+            trace_id=value["turn_jobs_trace_id"],
+            hop=value["turn_jobs_hop"],
+            chain=tuple(json.loads(chain)) if chain else (),
+            timeout_s=value["turn_jobs_timeout_s"],
+            created_at=value["turn_jobs_created_at"],
+        )
+        return Work(read_session(rows[0], "sessions_"), entries, job, bool(value["announced"]))
+
+    def noted(self, session_id: str) -> list[InboxEntry]:
+        """What waits in the inbox without asking for a turn."""
+        return [entry for entry in self.waiting(session_id) if entry.run_id is None]
 
     def cancel_queued(self, run_id: str, at: str) -> InboxEntry | None:
         """A message that no model saw yet, taken back. None where it is too late."""
@@ -308,8 +367,13 @@ class TurnRows:
             .order_by(func.min(_i.c.position))
         )
         backlog = select(_b.c.session_id).group_by(_b.c.session_id).order_by(func.min(_b.c.position))
+        wakes = (
+            select(_j.c.session_id)
+            .where(_j.c.kind == "wake", _j.c.state == TurnState.QUEUED.value)
+            .order_by(_j.c.created_at)
+        )
         found: dict[str, None] = {}
-        for query in (active, waiting, backlog):
+        for query in (active, waiting, backlog, wakes):
             found.update(dict.fromkeys(self._connection.execute(query).scalars()))
         return list(found)
 
@@ -325,7 +389,24 @@ class TurnRows:
         ).one()
         return Usage(int(row[0]), int(row[1]), int(row[2]), row[3])
 
-    def forget_all(self, session_id: str, at: str) -> list[str]:
+    def used_by_trace(self, trace_id: str) -> TraceUse:
+        """What all turns of a trace used, the unfinished ones included."""
+        row = self._connection.execute(
+            select(
+                func.count(),
+                func.count(_j.c.started_at),
+                func.coalesce(func.sum(_j.c.input_tokens), 0),
+                func.coalesce(func.sum(_j.c.output_tokens), 0),
+                func.coalesce(func.sum(_j.c.cached_tokens), 0),
+                func.sum(_j.c.cost),
+                func.min(_j.c.created_at),
+            ).where(_j.c.trace_id == trace_id)
+        ).one()
+        return TraceUse(
+            int(row[0]), int(row[1]), Usage(int(row[2]), int(row[3]), int(row[4]), row[5]), row[6]
+        )
+
+    def forget_all(self, session_id: str, at: str) -> list[TurnJob]:
         """Empty a session's inbox and backlog; its unfinished turns end as cancelled or aborted."""
         unfinished = self.unfinished(session_id)
         for job in unfinished:
@@ -333,7 +414,7 @@ class TurnRows:
             self.end(job.run_id, state, at)
         self._connection.execute(delete(_i).where(_i.c.session_id == session_id))
         self._connection.execute(delete(_b).where(_b.c.session_id == session_id))
-        return [job.run_id for job in unfinished]
+        return unfinished
 
     # Going out
 
@@ -364,8 +445,11 @@ def _job(row: Row[Any]) -> TurnJob:
         attempts=row.attempts,
         rounds=row.rounds,
         open_call=row.open_call,
+        kind=row.kind or "message",
         trace_id=row.trace_id,
         hop=row.hop,
+        chain=tuple(json.loads(row.chain_json)) if row.chain_json else (),
+        timeout_s=row.timeout_s,
         usage=Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost),
         error=row.error,
         final_message_id=row.final_message_id,

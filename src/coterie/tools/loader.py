@@ -22,6 +22,8 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "system": ("coterie.tools.time", "coterie.tools.status"),
     "files": ("coterie.tools.files",),
     "results": ("coterie.tools.results",),
+    "agents": ("coterie.tools.agents",),
+    "subagents": ("coterie.tools.subagents",),
 }
 """Modules of each built-in plug-in."""
 

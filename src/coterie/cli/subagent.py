@@ -1,0 +1,107 @@
+"""coterie subagent: what agents do for sessions and for each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from coterie.cli.options import HomeOption, JsonOption
+
+app = typer.Typer(help="Look at runs of subagents, stop them, announce them again.", no_args_is_help=True)
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.")]
+
+
+@app.command("list")
+def list_(
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="KEY", help="Only what this session asked for.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="queued, running, completed or error.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first, and whether their results got back."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json, print_table
+
+    with connected(home) as gateway:
+        found = gateway.call("subagents.list", requester_session_key=session, status=status)
+    if as_json:
+        print_json(found)
+        return
+    if not found["runs"]:
+        typer.echo("No runs.")
+        return
+    print_table(
+        ("Run", "Agent", "Status", "Announcement", "Task"),
+        [
+            (
+                run["run_id"],
+                run["agent_id"],
+                run["error"] or run["status"],
+                _announcement(run),
+                " ".join((run["label"] or run["task"]).split())[:60],
+            )
+            for run in found["runs"]
+        ],
+    )
+
+
+@app.command()
+def show(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show one run with its result."""
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json, print_pairs
+
+    with connected(home) as gateway:
+        found = gateway.call("subagents.get", run_id=run)
+    if as_json:
+        print_json(found)
+        return
+    pairs = [
+        ("run", found["run_id"]),
+        ("agent", f"{found['agent_id']} ({found['model']})"),
+        ("session", found["child_session_key"]),
+        ("asked by", found["requester_session_key"] or "a person"),
+        ("status", found["status"] + (f": {found['error']}" if found["error"] else "")),
+        ("announcement", _announcement(found)),
+        ("task", found["task"]),
+    ]
+    print_pairs(pairs)
+    if found["result"]:
+        typer.echo(f"\n{found['result']}")
+
+
+@app.command()
+def cancel(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Stop a run; whoever asked for it is told."""
+    _change("subagents.cancel", run, home, as_json)
+
+
+@app.command()
+def retry(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Send a blocked announcement on its way again."""
+    _change("subagents.retry", run, home, as_json)
+
+
+def _change(method: str, run: str, home: Any, as_json: bool) -> None:
+    from coterie.cli.connection import connected
+    from coterie.cli.output import print_json
+
+    with connected(home) as gateway:
+        found = gateway.call(method, run_id=run)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"{found['run_id']}: {found['error'] or found['status']}; {_announcement(found)}")
+
+
+def _announcement(run: dict[str, Any]) -> str:
+    told = run["announcement"]
+    if told is None:
+        return "not announced"
+    return f"{told['state']}: {told['reason']}" if told["reason"] else str(told["state"])

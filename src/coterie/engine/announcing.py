@@ -1,0 +1,148 @@
+"""What the end of a turn means to whoever asked for it, in the transaction that ends it: the one way of results."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coterie.core.agent import MAIN
+from coterie.core.announce import (
+    CANCELLED,
+    LONGEST_RESULT,
+    Announcement,
+    SubagentRun,
+    announce_meta,
+    finish_line,
+)
+from coterie.core.ports import InboxEntry, StoreTransaction
+from coterie.core.session import Session
+from coterie.core.turn import TurnJob, TurnState
+
+log = logging.getLogger("coterie.announcing")
+
+
+def turn_ended(
+    tx: StoreTransaction,
+    job: TurnJob,
+    state: TurnState,
+    at: str,
+    *,
+    text: str = "",
+    error: str | None = None,
+    announced: bool = True,
+) -> None:
+    """Close the run that a turn was, and settle the announcements that it answered for."""
+    if job.kind == "request":
+        _close_run(tx, job, state, at, text, error)
+    if not announced:
+        return
+    if state is TurnState.DONE:
+        tx.announcements.answered(job.run_id, at)
+    else:
+        tx.announcements.failed(
+            job.run_id, f"the turn that should have used it ended: {error or state.value}"
+        )
+
+
+def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
+    """What a turn that begins is shown. It answers for all of it, unless a wake will do so later."""
+    session_id = job.session_id
+    if job.kind == "wake" or not (
+        tx.turns.queued_wake(session_id) is not None or tx.runs.some_are_live(session_id)
+    ):
+        tx.announcements.bind(session_id, job.run_id)
+    return tx.announcements.shown(session_id)
+
+
+def post(
+    tx: StoreTransaction, session: Session, announcement: Announcement, run: SubagentRun | None, at: str
+) -> None:
+    """The line into the session's inbox, and a wake behind it."""
+    note(tx, session, announcement, at)
+    ask_for_wake(tx, announcement, run, at)
+
+
+def note(tx: StoreTransaction, session: Session, announcement: Announcement, at: str) -> None:
+    assert announcement.message_id is not None
+    default = tx.agents.default()
+    tx.turns.post(
+        InboxEntry(
+            session_id=session.id,
+            message_id=announcement.message_id,
+            run_id=None,
+            agent_id=session.agent_id or (default.id if default else MAIN),
+            role="system",
+            origin="agent",
+            text=announcement.text,
+            meta=announcement.meta,
+            created_at=at,
+        )
+    )
+
+
+def ask_for_wake(
+    tx: StoreTransaction, announcement: Announcement, run: SubagentRun | None, at: str, *, anew: bool = False
+) -> None:
+    """A turn of the requester's, as deep in the trace as the one that asked, or anew where a person asks."""
+    assert announcement.message_id is not None
+    told = announcement.meta["announce"]
+    run_id = uuid.uuid4().hex
+    tx.turns.ask_for_wake(
+        TurnJob(
+            run_id,
+            announcement.session_id,
+            announcement.message_id,
+            TurnState.QUEUED,
+            kind="wake",
+            trace_id=run_id if anew else told["trace_id"],
+            hop=max(0, told["hop"] - 1),
+            chain=run.chain[:-1] if run is not None else (),
+            created_at=at,
+        )
+    )
+
+
+def _close_run(
+    tx: StoreTransaction, job: TurnJob, state: TurnState, at: str, text: str, error: str | None
+) -> None:
+    now = tx.turns.get(job.run_id)
+    usage = now.usage if now is not None else job.usage
+    if state is TurnState.DONE:
+        run = tx.runs.finish(
+            job.run_id, "completed", at, result=text[:LONGEST_RESULT], error=None, usage=usage
+        )
+    else:
+        run = tx.runs.finish(job.run_id, "error", at, result=None, error=error or CANCELLED, usage=usage)
+    if run is None or not run.announce or run.requester_session_id is None:
+        return
+    _announce(tx, run, at)
+
+
+def _announce(tx: StoreTransaction, run: SubagentRun, at: str) -> None:
+    assert run.requester_session_id is not None
+    assert run.requester_session_key is not None
+    agent = tx.agents.get(run.agent_id)
+    announcement = Announcement(
+        run_id=run.run_id,
+        session_id=run.requester_session_id,
+        session_key=run.requester_session_key,
+        text=finish_line(agent.label if agent is not None else run.agent_id, run.agent_id),
+        meta=announce_meta(run),
+        message_id=uuid.uuid4().hex,
+        created_at=at,
+    )
+    session = tx.sessions.find(run.requester_session_id)
+    if session is None:
+        gone = replace(
+            announcement, state="blocked", reason="the session that asked was deleted", message_id=None
+        )
+        tx.announcements.add(gone)
+    elif run.held_because is not None:
+        tx.announcements.add(replace(announcement, state="blocked", reason=run.held_because))
+        note(tx, session, announcement, at)
+    else:
+        tx.announcements.add(announcement)
+        post(tx, session, announcement, run, at)
+    log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)

@@ -1,0 +1,529 @@
+"""Runs that one agent does for another: begun, held to their limits, watched, stopped, and announced again by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.core.agent import DEFAULT_ALIAS, check_pattern
+from coterie.core.announce import (
+    Announcement,
+    Asker,
+    RunKind,
+    RunStatus,
+    SubagentRun,
+    TraceBudget,
+    depth_problem,
+)
+from coterie.core.clock import now_iso
+from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
+from coterie.core.events import LAST, ChatState
+from coterie.core.message import check_text
+from coterie.core.ports import InboxEntry, Store, StoreTransaction
+from coterie.core.session import Session, subagent_key
+from coterie.core.tool import ToolError
+from coterie.core.turn import TurnJob, TurnState
+from coterie.engine.announcing import ask_for_wake, note
+from coterie.engine.brain import Brain, Brains, Place
+from coterie.engine.dispatcher import Dispatcher
+from coterie.engine.events import Events
+from coterie.engine.household import Change
+from coterie.engine.live import Live
+from coterie.engine.registry import Registry
+from coterie.engine.sessions import Sessions
+from coterie.engine.slots import Gate
+
+log = logging.getLogger("coterie.subagents")
+
+LONGEST_TIMEOUT = 86_400
+LONGEST_LABEL = 200
+STOPPED = "it was stopped together with what asked for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a child got, all of it resolved from its own agent."""
+
+    run: SubagentRun
+    workspace: str
+    tools: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A run, and how its result got back."""
+
+    run: SubagentRun
+    announcement: Announcement | None
+    route: Mapping[str, Any] | None = None
+    """How its requester's person is reached."""
+
+
+class Subagents:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        brains: Brains,
+        sessions: Sessions,
+        dispatcher: Dispatcher,
+        live: Live,
+        events: Events,
+        budget: Callable[[], TraceBudget],
+        abort: Callable[[str, str | None], Awaitable[str]],
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._brains = brains
+        self._sessions = sessions
+        self._dispatcher = dispatcher
+        self._live = live
+        self._events = events
+        self._budget = budget
+        self._abort = abort
+        self._known: dict[str, SubagentRun] = {}
+        """Live runs."""
+        self._by_session: dict[str, SubagentRun] = {}
+        """Of these, children by their session."""
+        self._ends: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        live.watch = self._watch
+        dispatcher.gates = self._gates
+        sessions.stop_children = self.stop_children
+
+    async def recover(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for run in await self._store.look(lambda tx: tx.runs.select(live=True)):
+            self._remember(run)
+
+    # Beginning
+
+    async def spawn(
+        self,
+        asker: Asker | None,
+        task: str,
+        *,
+        agent_id: str | None = None,
+        label: str | None = None,
+        model: str | None = None,
+        tools: Sequence[str] | None = None,
+        seconds: float | None = None,
+    ) -> Receipt:
+        """A child session with one task. Without an asker nobody is told of the result; it stays in the registry."""
+        check_text(task)
+        timeout_s = _checked_timeout(seconds)
+        narrowed = _checked_tools(tools)
+        label = _checked_label(label)
+        if model is not None and not all(model.partition("/")):
+            raise InvalidRequest(
+                f"{model[:200]!r} is not a model; write <provider>/<model>", details={"field": "model"}
+            )
+
+        def begin(tx: StoreTransaction) -> tuple[SubagentRun, Session | None]:
+            found = self.begun_before(tx, asker)
+            if found is not None:
+                return found, None
+            target = self.reachable(asker, agent_id or (asker.agent_id if asker else DEFAULT_ALIAS))
+            if asker is not None:
+                self.check_limits(tx, asker, target, own_child=True)
+            session_id = str(uuid.uuid4())
+            session = self._sessions.add(
+                tx,
+                target,
+                "subagent",
+                subagent_key(target, session_id),
+                session_id=session_id,
+                name=label,
+                parent_id=asker.session_id if asker else None,
+                model=model,
+                tools=narrowed,
+            )
+            run = self.add(
+                tx, asker, session, target, task, kind="subagent", label=label, timeout_s=timeout_s
+            )
+            return run, session
+
+        run, session = await self._store.transact(begin)
+        if session is not None:
+            self.begun(run, session)
+        brain = self._brain(run, narrowed)
+        return Receipt(
+            run,
+            f"agents/{run.agent_id}/workspace",
+            [schema.name for schema in brain.schemas] if brain else [],
+        )
+
+    def begun_before(self, tx: StoreTransaction, asker: Asker | None) -> SubagentRun | None:
+        """A call that is made again after a crash attaches to what it began."""
+        if asker is None or asker.run_id is None or asker.call_id is None:
+            return None
+        return tx.runs.begun_by(asker.run_id, asker.call_id)
+
+    def add(
+        self,
+        tx: StoreTransaction,
+        asker: Asker | None,
+        session: Session,
+        agent_id: str,
+        text: str,
+        *,
+        kind: RunKind,
+        announce: bool = True,
+        label: str | None = None,
+        timeout_s: int | None = None,
+    ) -> SubagentRun:
+        """The run, its turn and its message, in one transaction."""
+        run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
+        brain = self._brains.of(agent_id, Place(subagent=kind == "subagent"))
+        run = SubagentRun(
+            run_id=run_id,
+            kind=kind,
+            agent_id=agent_id,
+            session_id=session.id,
+            session_key=session.key,
+            task=text,
+            model=session.model or brain.model,
+            trace_id=(asker.trace_id if asker else None) or run_id,
+            hop=asker.hop + 1 if asker else 1,
+            chain=(*asker.chain, asker.agent_id) if asker else (),
+            created_at=at,
+            requester_session_id=asker.session_id if asker else None,
+            requester_session_key=asker.session_key if asker else None,
+            requester_agent_id=asker.agent_id if asker else None,
+            requester_run_id=asker.run_id if asker else None,
+            call_id=asker.call_id if asker else None,
+            label=label,
+            announce=announce and asker is not None,
+        )
+        tx.runs.add(run)
+        job = TurnJob(
+            run_id,
+            session.id,
+            message_id,
+            TurnState.QUEUED,
+            kind="request",
+            trace_id=run.trace_id,
+            hop=run.hop,
+            chain=run.chain,
+            timeout_s=timeout_s,
+            created_at=at,
+        )
+        tx.turns.submit(job, message_of(asker, session, agent_id, job, text))
+        return run
+
+    def begun(self, run: SubagentRun, session: Session) -> None:
+        """It is on disk: let it run."""
+        self._remember(run)
+        self._live.open(run.run_id, session.key)
+        self._changed(run)
+        self._dispatcher.wake(session)
+        log.info("ask: run %s of %s, trace %s, hop %d", run.run_id, run.agent_id, run.trace_id, run.hop)
+
+    # Limits
+
+    def reachable(self, asker: Asker | None, name: str) -> str:
+        """The id of an active agent that the asker may see; a person may see all of them."""
+        target = self._brains.named(name)
+        by_person = asker is None or asker.run_id is None
+        if target is None:
+            problem = f"there is no active agent {name[:100]!r}"
+            raise NotFound(problem) if by_person else ToolError("agent_not_found", problem)
+        if self._brains.of(target).spec.type != "chat":
+            problem = f"the agent {target!r} lives elsewhere and cannot be asked yet"
+            raise Conflict(problem) if by_person else ToolError("agent_not_accessible", problem)
+        if asker is None or by_person or target == asker.agent_id:
+            return target
+        peers = self._brains.peers(asker.agent_id, self._brains.of(asker.agent_id).spec)
+        if target not in (peer.id for peer in peers):
+            raise ToolError("agent_not_accessible", f"{asker.agent_id} may not reach the agent {target!r}")
+        return target
+
+    def check_limits(
+        self, tx: StoreTransaction, asker: Asker, target: str, *, own_child: bool = False
+    ) -> None:
+        """Whether something may be handed on, by depth, by chain and by what its trace has used."""
+        if own_child and asker.is_subagent:
+            raise ToolError("tool_not_allowed", "a subagent cannot have subagents")
+        depth = self._registry.sync.config.delegation.max_depth
+        problem = depth_problem(asker.hop, asker.chain, asker.agent_id, target, depth, own_child=own_child)
+        if problem is None and asker.trace_id is not None:
+            used = tx.turns.used_by_trace(asker.trace_id)
+            problem = self._budget().problem(used, now_iso(), more=1)
+        if problem is not None:
+            log.info("refused: %s asks %s, trace %s: %s", asker.agent_id, target, asker.trace_id, problem)
+            raise ToolError("delegation_limit", problem)
+
+    def _gates(self, session: Session) -> Sequence[Gate]:
+        """A child passes the bounds of its parent and of the household; until then it is queued."""
+        run = self._by_session.get(session.id)
+        if run is None:
+            return ()
+        limits = self._registry.sync.config.subagents
+        children, concurrent = limits.max_children, limits.max_concurrent
+        gates: list[Gate] = []
+        asker = run.requester_agent_id
+        if asker is not None and self._brains.named(asker) is not None:
+            own = self._brains.of(asker).spec.subagents
+            children = min(children, own.max_children or children)
+            if own.max_concurrent is not None and own.max_concurrent < concurrent:
+                gates.append((f"children of agent {asker}", own.max_concurrent))
+        if run.requester_session_id is not None and children < concurrent:
+            gates.append((f"children of session {run.requester_session_id}", children))
+        return [*gates, ("children", concurrent)]
+
+    # Watching
+
+    async def ended(self, run_id: str) -> None:
+        """Until a run has ended."""
+        over = self._ends.setdefault(run_id, asyncio.Event())
+        run = await self._store.look(lambda tx: tx.runs.get(run_id))
+        if run is not None and run.is_live:
+            await over.wait()
+        else:
+            self._ends.pop(run_id, None)
+
+    def _watch(self, run_id: str, state: ChatState) -> None:
+        run = self._known.get(run_id)
+        if run is None:
+            return
+        if state not in LAST:
+            run = self._known[run_id] = replace(run, status="running")
+            self._changed(run)
+            return
+        del self._known[run_id]
+        self._by_session.pop(run.session_id, None)
+        if (over := self._ends.pop(run_id, None)) is not None:
+            over.set()
+        self._changed(replace(run, status="completed" if state == "final" else "error"))
+        if run.announce and run.requester_session_id is not None:
+            self._rouse(run.requester_session_id)
+
+    def announces_now(self, run_id: str) -> None:
+        """Its requester no longer waits for it."""
+        if (run := self._known.get(run_id)) is not None:
+            self._known[run_id] = replace(run, announce=True)
+
+    def _rouse(self, session_id: str) -> None:
+        worker = self._dispatcher.worker(session_id)
+        if worker is not None:
+            worker.wake = True
+            return
+        task = asyncio.get_running_loop().create_task(self._rouse_idle(session_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rouse_idle(self, session_id: str) -> None:
+        session = await self._store.look(lambda tx: tx.sessions.find(session_id))
+        if session is not None:
+            self._dispatcher.rouse(session)
+
+    def _remember(self, run: SubagentRun) -> None:
+        self._known[run.run_id] = run
+        if run.kind == "subagent":
+            self._by_session[run.session_id] = run
+
+    def _changed(self, run: SubagentRun) -> None:
+        self._events.publish(
+            "subagent.changed",
+            {
+                "run_id": run.run_id,
+                "kind": run.kind,
+                "status": run.status,
+                "agent_id": run.agent_id,
+                "label": run.label,
+                "child_session_key": run.session_key,
+                "requester_session_key": run.requester_session_key,
+            },
+        )
+
+    # Looking
+
+    async def get(self, run_id: str) -> Told:
+        def look(tx: StoreTransaction) -> Told | None:
+            run = tx.runs.get(run_id)
+            return None if run is None else Told(run, tx.announcements.get(run_id), _route(tx, run, {}))
+
+        told = await self._store.look(look)
+        if told is None:
+            raise NotFound(f"there is no run {run_id[:100]!r}")
+        return told
+
+    async def list(
+        self,
+        *,
+        requester: str | None = None,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        limit: int = 200,
+    ) -> list[Told]:
+        """Newest first."""
+
+        def look(tx: StoreTransaction) -> list[Told]:
+            session = self._sessions.find(tx, requester).id if requester is not None else None
+            runs = tx.runs.select(requester_session_id=session, status=status, before=before, limit=limit)
+            told = tx.announcements.of([run.run_id for run in runs])
+            routes: dict[str, Mapping[str, Any] | None] = {}
+            return [Told(run, told.get(run.run_id), _route(tx, run, routes)) for run in runs]
+
+        return await self._store.look(look)
+
+    # Ending
+
+    async def cancel(self, run_id: str) -> Told:
+        """Stop a run; its requester is told. One that has ended stays as it is."""
+        told = await self.get(run_id)
+        if not told.run.is_live:
+            return told
+        await self._abort(run_id, None)
+        return await self.get(run_id)
+
+    async def delete(self, run_id: str) -> Told:
+        """Cancel a live run, remove a finished one with its session. An announcement on its way stays."""
+        told = await self.get(run_id)
+        if told.run.is_live:
+            return await self.cancel(run_id)
+        await self._store.transact(lambda tx: tx.runs.remove(run_id))
+        if told.run.kind == "subagent":
+            with suppress(NotFound):
+                await self._sessions.delete(told.run.session_id)
+        return told
+
+    async def stop_children_of(self, run_id: str) -> None:
+        """What one turn asked others for ends with it."""
+        await self._stop(
+            await self._store.look(lambda tx: tx.runs.select(requester_run_id=run_id, live=True)), STOPPED
+        )
+
+    async def stop_children(self, session_id: str, reason: str = STOPPED) -> bool:
+        """Everything that others do for a session. False where there was nothing."""
+        live = await self._store.look(lambda tx: tx.runs.select(requester_session_id=session_id, live=True))
+        await self._stop(live, reason)
+        return bool(live)
+
+    async def _stop(self, runs: Sequence[SubagentRun], reason: str) -> None:
+        if not runs:
+            return
+        await self._store.transact(lambda tx: tx.runs.hold([run.run_id for run in runs], reason))
+        for run in runs:
+            with suppress(NotFound):
+                await self._abort(run.run_id, None)
+
+    def agent_changed(self, change: Change) -> None:
+        """A removed agent's runs end at once; from whichever thread it was removed."""
+        what, agent_id = change
+        if what in ("archived", "purged") and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._agent_gone, agent_id)
+
+    def _agent_gone(self, agent_id: str) -> None:
+        for run in [run for run in self._known.values() if run.agent_id == agent_id]:
+            task = asyncio.get_running_loop().create_task(self._end_for_good(run))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _end_for_good(self, run: SubagentRun) -> None:
+        try:
+            await self._abort(run.run_id, f"the agent {run.agent_id} is no longer active")
+        except CoterieError as error:
+            log.warning("run %s of a removed agent: %s", run.run_id, error.message)
+
+    # By hand
+
+    async def retry(self, run_id: str) -> Told:
+        """Send a blocked announcement on its way again, as the beginning of a trace of its own."""
+
+        def again(tx: StoreTransaction) -> Announcement:
+            found = tx.announcements.get(run_id)
+            if found is None:
+                raise NotFound(f"there is no announcement of the run {run_id[:100]!r}")
+            if found.state != "blocked":
+                raise Conflict(f"the announcement of {run_id} is {found.state}, not blocked")
+            session = tx.sessions.find(found.session_id)
+            if session is None:
+                raise Conflict("the session that asked was deleted; its result is in the run")
+            at = now_iso()
+            after = replace(found, message_id=found.message_id or uuid.uuid4().hex)
+            assert after.message_id is not None
+            tx.announcements.retry(run_id, after.message_id)
+            if found.message_id is None:
+                note(tx, session, after, at)
+            ask_for_wake(tx, after, tx.runs.get(run_id), at, anew=True)
+            return after
+
+        announcement = await self._store.transact(again)
+        self._rouse(announcement.session_id)
+        return await self.get(run_id)
+
+    def _brain(self, run: SubagentRun, tools: tuple[str, ...] | None) -> Brain | None:
+        if self._brains.named(run.agent_id) is None:
+            return None
+        child = Session(run.session_id, run.session_key, run.agent_id, "subagent", tools=tools)
+        return self._brains.for_session(child, run.agent_id, run.hop)
+
+
+def _route(
+    tx: StoreTransaction, run: SubagentRun, known: dict[str, Mapping[str, Any] | None]
+) -> Mapping[str, Any] | None:
+    """Of the requester's session, while that is there."""
+    if (asker := run.requester_session_id) is None:
+        return None
+    if asker not in known:
+        session = tx.sessions.find(asker)
+        known[asker] = None if session is None else session.route
+    return known[asker]
+
+
+def message_of(asker: Asker | None, session: Session, agent_id: str, job: TurnJob, text: str) -> InboxEntry:
+    """One agent's words to another: told apart from a person's for good."""
+    meta: dict[str, Any] = {"trace_id": job.trace_id, "hop": job.hop}
+    if asker is not None:
+        meta["from"] = {
+            "agent_id": asker.agent_id,
+            "session_key": asker.session_key,
+            "run_id": asker.run_id,
+        }
+    return InboxEntry(
+        session_id=session.id,
+        message_id=job.message_id,
+        run_id=job.run_id,
+        agent_id=agent_id,
+        role="user",
+        origin="agent" if asker is not None else "user",
+        text=text,
+        meta=meta,
+        created_at=job.created_at,
+    )
+
+
+def _checked_timeout(seconds: float | None) -> int | None:
+    if seconds is None:
+        return None
+    if not 0 < seconds <= LONGEST_TIMEOUT:
+        raise InvalidRequest(
+            f"a timeout is more than 0 and at most {LONGEST_TIMEOUT} seconds",
+            details={"field": "timeoutSeconds"},
+        )
+    return max(1, round(seconds))
+
+
+def _checked_tools(patterns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if patterns is None:
+        return None
+    try:
+        return tuple(check_pattern(pattern) for pattern in patterns)
+    except ValueError as error:
+        raise InvalidRequest(str(error), details={"field": "toolAllowlist"}) from None
+
+
+def _checked_label(label: str | None) -> str | None:
+    if label is None or not label.strip():
+        return None
+    cleaned = " ".join(label.split())
+    if len(cleaned) > LONGEST_LABEL:
+        raise InvalidRequest(f"a label has at most {LONGEST_LABEL} characters", details={"field": "label"})
+    return cleaned

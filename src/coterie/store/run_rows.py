@@ -1,0 +1,270 @@
+"""Runs that one agent does for another, and the announcements of their results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+
+from coterie.core.announce import Announcement, RunStatus, SubagentRun
+from coterie.core.message import Usage
+from coterie.store import schema
+
+_r = schema.subagent_runs
+_a = schema.announcements
+_live = _r.c.status.in_(("queued", "running"))
+_open = _a.c.state != "delivered"
+
+
+class RunRows:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, run: SubagentRun) -> None:
+        self._connection.execute(
+            insert(_r).values(
+                run_id=run.run_id,
+                kind=run.kind,
+                agent_id=run.agent_id,
+                session_id=run.session_id,
+                session_key=run.session_key,
+                requester_session_id=run.requester_session_id,
+                requester_session_key=run.requester_session_key,
+                requester_agent_id=run.requester_agent_id,
+                requester_run_id=run.requester_run_id,
+                call_id=run.call_id,
+                label=run.label,
+                task=run.task,
+                model=run.model,
+                trace_id=run.trace_id,
+                hop=run.hop,
+                chain_json=json.dumps(run.chain),
+                announce=run.announce,
+                status=run.status,
+                created_at=run.created_at,
+            )
+        )
+
+    def get(self, run_id: str) -> SubagentRun | None:
+        row = self._connection.execute(select(_r).where(_r.c.run_id == run_id)).first()
+        return None if row is None else _run(row)
+
+    def begun_by(self, requester_run_id: str, call_id: str) -> SubagentRun | None:
+        """What a call began when it was made before."""
+        row = self._connection.execute(
+            select(_r).where(_r.c.requester_run_id == requester_run_id, _r.c.call_id == call_id)
+        ).first()
+        return None if row is None else _run(row)
+
+    def select(
+        self,
+        *,
+        requester_session_id: str | None = None,
+        requester_run_id: str | None = None,
+        live: bool = False,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[SubagentRun]:
+        """Newest first."""
+        query = select(_r).order_by(_r.c.created_at.desc(), _r.c.run_id).limit(limit)
+        if requester_session_id is not None:
+            query = query.where(_r.c.requester_session_id == requester_session_id)
+        if requester_run_id is not None:
+            query = query.where(_r.c.requester_run_id == requester_run_id)
+        if live:
+            query = query.where(_live)
+        if status is not None:
+            query = query.where(_r.c.status == status)
+        if before is not None:
+            query = query.where(_r.c.created_at < before)
+        return [_run(row) for row in self._connection.execute(query)]
+
+    def some_are_live(self, requester_session_id: str) -> bool:
+        """Whether a session still waits for results that will be announced."""
+        found = select(_r.c.run_id).where(
+            _r.c.requester_session_id == requester_session_id, _live, _r.c.announce
+        )
+        return self._connection.execute(found.limit(1)).first() is not None
+
+    def start(self, run_id: str, at: str) -> None:
+        self._connection.execute(
+            update(_r)
+            .where(_r.c.run_id == run_id, _r.c.status == "queued")
+            .values(status="running", started_at=at)
+        )
+
+    def finish(
+        self, run_id: str, status: RunStatus, at: str, *, result: str | None, error: str | None, usage: Usage
+    ) -> SubagentRun | None:
+        """The end of a live run, with its result; None where it had ended before."""
+        done = self._connection.execute(
+            update(_r)
+            .where(_r.c.run_id == run_id, _live)
+            .values(
+                status=status,
+                result=result,
+                error=error,
+                ended_at=at,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                cost=usage.cost,
+            )
+        )
+        return self.get(run_id) if done.rowcount == 1 else None
+
+    def announce_later(self, run_id: str) -> bool:
+        """Nobody waits for it any more. False where it has ended already."""
+        done = self._connection.execute(update(_r).where(_r.c.run_id == run_id, _live).values(announce=True))
+        return done.rowcount == 1
+
+    def hold(self, run_ids: Sequence[str], reason: str) -> None:
+        """Their results must not wake anybody."""
+        self._connection.execute(
+            update(_r).where(_r.c.run_id.in_(run_ids), _live).values(held_because=reason)
+        )
+
+    def remove(self, run_id: str) -> bool:
+        done = self._connection.execute(delete(_r).where(_r.c.run_id == run_id, ~_live))
+        return done.rowcount == 1
+
+
+class AnnouncementRows:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, one: Announcement) -> None:
+        self._connection.execute(
+            insert(_a).values(
+                run_id=one.run_id,
+                session_id=one.session_id,
+                session_key=one.session_key,
+                content=one.text,
+                meta_json=json.dumps(one.meta, ensure_ascii=False),
+                state=one.state,
+                reason=one.reason,
+                message_id=one.message_id,
+                created_at=one.created_at,
+            )
+        )
+
+    def get(self, run_id: str) -> Announcement | None:
+        row = self._connection.execute(select(_a).where(_a.c.run_id == run_id)).first()
+        return None if row is None else _announcement(row)
+
+    def of(self, run_ids: Sequence[str]) -> dict[str, Announcement]:
+        rows = self._connection.execute(select(_a).where(_a.c.run_id.in_(run_ids)))
+        return {row.run_id: _announcement(row) for row in rows}
+
+    def shown(self, session_id: str) -> list[Announcement]:
+        """What a turn of this session is shown: everything that no turn has answered for."""
+        rows = self._connection.execute(
+            select(_a)
+            .where(_a.c.session_id == session_id, _open, _a.c.message_id.is_not(None))
+            .order_by(_a.c.created_at, _a.c.run_id)
+        )
+        return [_announcement(row) for row in rows]
+
+    def bind(self, session_id: str, turn_id: str) -> None:
+        """This turn answers for whatever is open."""
+        self._connection.execute(
+            update(_a)
+            .where(_a.c.session_id == session_id, _open, _a.c.message_id.is_not(None))
+            .values(turn_id=turn_id)
+        )
+
+    def answered(self, turn_id: str, at: str) -> None:
+        self._connection.execute(
+            update(_a)
+            .where(_a.c.turn_id == turn_id, _open)
+            .values(state="delivered", reason=None, delivered_at=at)
+        )
+
+    def failed(self, turn_id: str, reason: str) -> None:
+        """The turn that answered for these ended without an answer."""
+        self._connection.execute(
+            update(_a)
+            .where(_a.c.turn_id == turn_id, _a.c.state == "pending")
+            .values(state="blocked", reason=reason)
+        )
+
+    def block_all(self, session_id: str, reason: str, *, forget_lines: bool) -> None:
+        """Whatever is open in a session that was wiped, or whose wake was taken back."""
+        forgotten: dict[str, Any] = {"message_id": None} if forget_lines else {}
+        self._connection.execute(
+            update(_a)
+            .where(_a.c.session_id == session_id, _open)
+            .values(state="blocked", reason=reason, turn_id=None, **forgotten)
+        )
+
+    def retry(self, run_id: str, message_id: str) -> bool:
+        """A blocked one is on its way again. False where it is not blocked."""
+        done = self._connection.execute(
+            update(_a)
+            .where(_a.c.run_id == run_id, _a.c.state == "blocked")
+            .values(state="pending", reason=None, turn_id=None, message_id=message_id)
+        )
+        return done.rowcount == 1
+
+
+def has_open_announcements(session_id: Any) -> Any:
+    """As a column of a query over sessions."""
+    return exists().where(
+        _a.c.session_id == session_id,
+        or_(_a.c.state == "pending", _a.c.state == "blocked"),
+        _a.c.message_id.is_not(None),
+    )
+
+
+def _run(row: Row[Any]) -> SubagentRun:
+    usage = (
+        None
+        if row.input_tokens is None
+        else Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost)
+    )
+    return SubagentRun(
+        run_id=row.run_id,
+        kind=row.kind,
+        agent_id=row.agent_id,
+        session_id=row.session_id,
+        session_key=row.session_key,
+        task=row.task,
+        model=row.model,
+        trace_id=row.trace_id,
+        hop=row.hop,
+        chain=tuple(json.loads(row.chain_json)),
+        created_at=row.created_at,
+        status=row.status,
+        requester_session_id=row.requester_session_id,
+        requester_session_key=row.requester_session_key,
+        requester_agent_id=row.requester_agent_id,
+        requester_run_id=row.requester_run_id,
+        call_id=row.call_id,
+        label=row.label,
+        announce=bool(row.announce),
+        held_because=row.held_because,
+        result=row.result,
+        error=row.error,
+        usage=usage,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _announcement(row: Row[Any]) -> Announcement:
+    return Announcement(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        session_key=row.session_key,
+        text=row.content,
+        meta=json.loads(row.meta_json),
+        created_at=row.created_at,
+        state=row.state,
+        reason=row.reason,
+        message_id=row.message_id,
+        turn_id=row.turn_id,
+        delivered_at=row.delivered_at,
+    )
