@@ -17,7 +17,7 @@ from coterie.cli.chat.markdown import render, split_finished
 from coterie.cli.chat.terminal import Terminal, last_lines
 from tests.support.gateway import GatewayProcess, coterie, environment, running
 from tests.support.mock import Exchange, config, mock_model, model_server
-from tests.support.terminal import chatting
+from tests.support.terminal import chatting, in_terminal
 
 OFFLINE = "offline demo, not a language model"
 TWO_AGENTS = """agents:
@@ -243,6 +243,33 @@ def test_any_terminal_will_do(home: Path, columns: int, env: dict[str, str]) -> 
     if "LANG" in env:
         ours = seen.partition("You said")[0]
         assert "Welcome" in ours and "›" not in seen and "…" not in seen
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_screen_reads_well(home: Path, columns: int) -> None:
+    """Lines break between words, names stand above replies, calls have a line of their own."""
+    with in_terminal(home, columns=columns, rows=60) as pane:
+        pane.wait("main · offline/demo · session main")
+        pane.say("show me around")
+        pane.wait("Say “next” to go on.")
+        pane.say("what time is it")
+        pane.wait("go on with the tour")
+        pane.say("/help")
+        seen = pane.wait(lambda seen: "leaves" in seen.partition("/quit")[2])
+    lines = [line.rstrip() for line in seen.splitlines()]
+    assert max(map(len, lines)) <= columns
+    flat = " ".join(seen.split())
+    for sentence in (
+        "each with its own character, files and model. Yours was made in ~/home: agent.yaml there is",
+        "These words were written beforehand, but they reach you one by one, as every model's do, in every client",
+        "(I am the offline demo, not a language model: I only pass this on.)",
+        "What you send while a reply comes in is taken up at its next step.",
+    ):
+        assert sentence in flat
+    # What was typed stood at the prompt before; the last one is where it was said.
+    said = max(place for place, line in enumerate(lines) if line == "› what time is it")
+    assert lines[said + 1] == "main"
+    assert lines[said + 2].startswith("✓ system_time  ")
 
 
 def test_the_gateway_is_killed_and_comes_back(home: Path) -> None:
