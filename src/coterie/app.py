@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from coterie import __version__
-from coterie.config import Config, ConfigError, values
+from coterie.config import Config, ConfigError, Embeddings, values
 from coterie.config import Database as DatabaseSection
 from coterie.core.errors import Conflict, CoterieError
 from coterie.engine.doctor import Finding, check_home, check_household
@@ -26,7 +26,7 @@ from coterie.store.database import Database
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from coterie.core.ports import Model
+    from coterie.core.ports import Embedder, Model
     from coterie.core.tool import Tool
 
 log = logging.getLogger("coterie")
@@ -50,7 +50,7 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
         if engine:
             with database.write() as tx:
                 claim = EngineClaim(tx.meta.count_up("epoch"))
-        gateway = Gateway(home, database, claim, lambda: _tools(gateway))
+        gateway = Gateway(home, database, claim, lambda: _tools(gateway), _embedder)
         gateway.registry.open()
         yield gateway
 
@@ -132,6 +132,12 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             timeout_graceful_shutdown=5,
         )
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _embedder(settings: Embeddings) -> Embedder | None:
+    from coterie.embedders.choice import embedder
+
+    return embedder(settings)
 
 
 def _tools(gateway: Gateway) -> Mapping[str, Tool]:

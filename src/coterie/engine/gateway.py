@@ -13,12 +13,13 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from coterie.config import Embeddings
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
 from coterie.core.events import ChatEvent
 from coterie.core.message import Message, Origin
-from coterie.core.ports import InboxEntry, Model, Store, StoreTransaction
+from coterie.core.ports import Embedder, InboxEntry, Model, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ENDED, TurnJob, TurnState
@@ -30,6 +31,7 @@ from coterie.engine.events import Events
 from coterie.engine.home import Home
 from coterie.engine.household import Change
 from coterie.engine.live import Live
+from coterie.engine.memories import Memories
 from coterie.engine.registry import Registry
 from coterie.engine.sessions import Sessions
 from coterie.engine.slots import Slots
@@ -79,6 +81,7 @@ class Gateway:
         store: Store,
         claim: EngineClaim | None = None,
         load_tools: Callable[[], Mapping[str, Tool]] = dict,
+        make_embedder: Callable[[Embeddings], Embedder | None] = lambda _: None,
     ) -> None:
         self.home = home
         self.store = store
@@ -86,6 +89,7 @@ class Gateway:
         self.events = Events()
         self.registry = Registry(home, store)
         self.access = Access(home, store)
+        self.memories = Memories(store, self.registry, self.events, make_embedder)
         self.started = time.time()
         self.pid = os.getpid()
         self._engine: Engine | None = None

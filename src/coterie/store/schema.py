@@ -11,6 +11,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -18,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -203,3 +204,53 @@ results = Table(
     Column("content", Text, nullable=False),
     Column("created_at", Text, nullable=False),
 )
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("agent_id", Text),
+    Column("scope", Text),
+    Column("former_scope", Text),
+    Column("content", Text, nullable=False),
+    Column("tags_json", Text),
+    Column("thread", Text),
+    Column("source_ref", Text),
+    Column("file", Text),
+    Column("occurred_at", Text),
+    Column("created_at", Text),
+    Column("updated_at", Text),
+    Column("pinned_at", Text),
+    Column("superseded_by", Text),
+    Index("memories_by_agent", "agent_id", "created_at"),
+)
+
+memory_index = Table(
+    "memory_index",
+    metadata,
+    Column("number", _Big, primary_key=True, autoincrement=True),
+    Column("memory_id", Text, nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("private", Boolean, nullable=False),
+    Column("thread", Text),
+    Column("place", Integer, nullable=False),
+    Column("moment", Text, nullable=False),
+    Column("vector", LargeBinary),
+    Column("model", Text),
+    Index("memory_index_by_owner", "owner", "private", "number"),
+    Index("memory_index_by_scope", "private", "number"),
+    Index("memory_index_by_thread", "owner", "thread", "place"),
+    Index("memory_index_by_model", "model", "number"),
+    sqlite_autoincrement=True,
+)
+
+SEARCH_TABLES = ("memories_fts", "messages_fts")
+"""Full text, each database in its own way: FTS5 with its shadow tables, or a column of word vectors."""
+
+Index(
+    "messages_fts",
+    text("to_tsvector('english'::regconfig, left(content, 50000))"),
+    _table=messages,
+    postgresql_using="gin",
+    postgresql_where=text("role IN ('user', 'assistant')"),
+).ddl_if(dialect="postgresql")
