@@ -176,9 +176,14 @@ async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator
         return model
 
     await gateway.start(resolve, run=run)
+    embedding = asyncio.create_task(gateway.memories.keep_embedding()) if run else None
     try:
         yield
     finally:
+        if embedding is not None:
+            embedding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await embedding
         await gateway.stop()
         if catalog is not None:
             await catalog.aclose()

@@ -193,6 +193,17 @@ class Effective(Answer):
     agents: list[str]
 
 
+class AgentMemories(Answer):
+    """An agent's memories by scope, and what it can read of others'."""
+
+    shared: int = Field(description="Its own with scope global.")
+    private: int
+    archived: int
+    pinned: int
+    files: int = Field(description="Sections of its files, among the private ones.")
+    of_others: int = Field(description="Global ones of other agents that its policy lets it read.")
+
+
 class AgentInfo(Answer):
     id: str
     label: str
@@ -203,6 +214,7 @@ class AgentInfo(Answer):
     spec: AgentSpec
     files: list[FileEntry]
     effective: Effective | None = Field(None, description="Of active agents.")
+    memories: AgentMemories | None = Field(None, description="How much it remembers.")
     created_at: str | None = None
     updated_at: str | None = None
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, prompt, serve, token, usage
+from coterie.cli import agent, doctor, memory, prompt, serve, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
@@ -24,6 +24,9 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
+app.command("remember")(memory.remember)
+app.command("recall")(memory.recall)
+app.add_typer(memory.app, name="memory")
 app.add_typer(token.app, name="token")
 app.add_typer(prompt.app, name="prompt")
 app.command("usage")(usage.usage)

@@ -36,7 +36,7 @@ QUESTION = 0.15
 """A passage that asks rarely answers."""
 TIME = 0.4
 PINNED = 0.05
-OWN = 0.1
+OWN = 0.15
 """What a reader said itself comes before what others shared."""
 COMMON = 0.2
 """Words in more than this share of all passages say little about any."""
@@ -159,7 +159,7 @@ STOP_WORDS = frozenset(
 )
 _WORD = re.compile(r"\w+")
 _POSSESSIVE = re.compile(r"['’]s\b")
-_LABEL = re.compile(r"^[\w .'’-]{1,40}: ")
+_LABEL = re.compile(r"^(?:[\[(][^\])]{1,60}[\])]\s*)?([\w .'’-]{1,40}?)(?: said| says| asked)?: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +257,8 @@ def rank(
     found: list[tuple[float, str, str, Ranked]] = []
     for i, passage in enumerate(passages):
         score = words[i] / best_words + COVERAGE * covered[i]
-        by_meaning = vectors and similar[i] > UNLIKE
-        if by_meaning and best_meaning > 0:
+        by_meaning = vectors and similar[i] > (UNLIKE if text else 0.0)
+        if vectors and passage.similarity is not None and best_meaning > 0:
             score += weight * meaning[i] / best_meaning
         timely = any(span.holds(passage.moment) for span in question.times)
         if not (words[i] or by_meaning or timely):
@@ -306,9 +306,20 @@ def split(text: str) -> list[str]:
 
 def gist(text: str) -> str:
     """What a model that only averages word vectors should see: no speaker's label, no filler words."""
-    body = _LABEL.sub("", text, count=1)
+    match = _LABEL.match(text)
+    body = text if match is None else text[match.end() :]
     kept = [word for word in re.findall(r"[\w'’]+", body) if word.lower() not in STOP_WORDS]
     return " ".join(kept) or body
+
+
+def speakers(texts: Iterable[str]) -> frozenset[str]:
+    """Words of the names under which things were said, as in "Caroline: hello"."""
+    found: set[str] = set()
+    for text in texts:
+        match = _LABEL.match(text[:120])
+        if match is not None and match.group(1).count(" ") < 3:
+            found.update(split(match.group(1)))
+    return frozenset(found)
 
 
 @lru_cache(maxsize=20_000)

@@ -36,6 +36,8 @@ from coterie.engine.asking import Asking
 from coterie.engine.brain import Brain
 from coterie.engine.live import LiveTurn
 from coterie.engine.loop import CallStarted, Step, ToolResult
+from coterie.engine.memories import Memories
+from coterie.engine.recall import Recall, TurnMemory
 from coterie.engine.slots import Slot
 
 log = logging.getLogger("coterie.turn")
@@ -68,6 +70,8 @@ class Surroundings:
     window: Callable[[str], int]
     """Tokens that a model takes."""
     context: Sequence[ContextProvider]
+    memories: Memories
+    recall: Recall
 
 
 class ActiveTurn:
@@ -96,6 +100,8 @@ class ActiveTurn:
         self._failures: dict[tuple[str, str], int] = {}
         self._under_way: str | None = None
         """The call that was begun and has no stored result."""
+        self._recalled: list[str | None] = []
+        """What memory gave for this turn's message, once it was asked."""
         self._usage = job.usage
         self._rounds = job.rounds
         self._models = (session.model,) if session.model else (brain.model, *brain.fallbacks)
@@ -117,13 +123,17 @@ class ActiveTurn:
         await self._check_limits()
         await self._make_room()
         self.fresh = False
-        async with aclosing(self._asking.stream(self._request())) as events:
+        async with aclosing(self._asking.stream(await self._request())) as events:
             async for event in events:
                 yield event
 
-    def _request(self) -> ModelRequest:
-        context = context_text(self._around, self.session, self.brain)
-        return model_request(self.brain, self.transcript.sendable(), context)
+    async def _request(self) -> ModelRequest:
+        messages = self.transcript.sendable()
+        if not self._recalled:
+            # Once per message: what a turn finds out later, it finds out by its tools.
+            self._recalled = [await self._around.recall.for_turn(self.session, self.brain, messages)]
+        context = context_text(self._around, self.session, self.brain, self._recalled[0])
+        return model_request(self.brain, messages, context)
 
     async def _make_room(self) -> None:
         """Between rounds: what no longer fits the model's window gives way to a summary, and stays stored."""
@@ -196,6 +206,7 @@ class ActiveTurn:
             run_id=self.job.run_id,
             call_id=call.id,
             workspace=self.brain.workspace,
+            memory=TurnMemory(self._around.memories, self.brain, self.session, self.job.run_id, call.id),
             while_waiting=self.while_waiting,
             read_result=self._read_result,
         )
@@ -513,11 +524,13 @@ def model_request(brain: Brain, messages: Sequence[Message], context: str) -> Mo
     )
 
 
-def context_text(around: Surroundings, session: Session, brain: Brain) -> str:
+def context_text(around: Surroundings, session: Session, brain: Brain, recalled: str | None) -> str:
     """Made for one request and never stored."""
     lines: dict[str, str] = {}
     for provider in around.context:
         lines.update(provider(session, brain))
+    if recalled is not None:
+        lines["memory"] = recalled
     return context_message(lines)
 
 

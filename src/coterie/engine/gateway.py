@@ -32,6 +32,7 @@ from coterie.engine.home import Home
 from coterie.engine.household import Change
 from coterie.engine.live import Live
 from coterie.engine.memories import Memories
+from coterie.engine.recall import Recall
 from coterie.engine.registry import Registry
 from coterie.engine.sessions import Sessions
 from coterie.engine.slots import Slots
@@ -147,7 +148,13 @@ class Engine:
         self.live = Live(gateway.events)
         self.transcripts = Transcripts(self._store)
         self.around = around = Surroundings(
-            self._store, epoch, resolve_model, partial(_window, gateway.registry), (_time_line, *context)
+            self._store,
+            epoch,
+            resolve_model,
+            partial(_window, gateway.registry),
+            (_time_line, *context),
+            gateway.memories,
+            Recall(gateway.memories, lambda: self.sessions.made),
         )
         slots = Slots(gateway.registry.sync.config.turns.concurrency)
         self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots, run=run)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coterie.config import Embeddings
-from coterie.core.agent import DEFAULT_ALIAS, AgentState
+from coterie.core.agent import DEFAULT_ALIAS, AgentState, MemoryPolicy
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, Unavailable
 from coterie.core.memory import (
@@ -104,6 +104,10 @@ class Memories:
             raise NotFound(f"there is no active agent {agent.id!r}")
         policy = self._registry.spec(agent).memory
         return MemoryHandle(self, Reader.of(agent.id, policy), self._registry.workspace(agent), agent.id)
+
+    def bound(self, agent_id: str, policy: MemoryPolicy) -> MemoryHandle:
+        """For a turn, which knows its agent and what it may read already."""
+        return MemoryHandle(self, Reader.of(agent_id, policy), self._registry.workspace(agent_id), agent_id)
 
     def as_nobody(self) -> MemoryHandle:
         """What is global. What is stored belongs to the default agent."""
@@ -382,6 +386,13 @@ class MemoryHandle:
         return self._memories.search.conversations(
             self._reader.agent_id, query, limit=limit, apart_from=apart_from, words=words
         )
+
+    def has_conversations(self, *, apart_from: str) -> bool:
+        """Whether this agent has other conversations to remember."""
+        if self._reader.agent_id is None:
+            return False
+        with self._memories.read() as tx:
+            return bool(tx.conversations.any(self._reader.agent_id, apart_from=apart_from))
 
     def get(self, memory_id: str) -> Memory:
         with self._memories.read() as tx:

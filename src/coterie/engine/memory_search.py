@@ -12,7 +12,7 @@ from coterie.core.errors import Unavailable
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder, Store
-from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank
+from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank, speakers
 
 log = logging.getLogger("coterie.memory")
 
@@ -54,13 +54,18 @@ class MemorySearch:
         lists, known = self._look_up(reader, question, filters)
         if not known.total:
             return []
-        chosen = [] if mode == "vector" else strongest(lists, known, CANDIDATES)
-        vector, model = (None, "") if mode == "text" else self._vector(question, query, known, patient)
+        chosen = strongest(lists, known, CANDIDATES)
+        with self._store.read() as tx:
+            rows = tx.memories.passages(reader, tx.memories.neighbourhood(reader, chosen))
+        vector, model = None, ""
+        if mode != "text":
+            vector, model = self._vector(question, query, known, patient, [m.content for _, _, m, _ in rows])
         with self._store.read() as tx:
             if vector is not None:
                 nearest = tx.memories.nearest(reader, model, vector, filters, NEAREST)
-                chosen = list(dict.fromkeys((*chosen, *nearest)))
-            rows = tx.memories.passages(reader, tx.memories.neighbourhood(reader, chosen))
+                there = {number for number, *_ in rows}
+                more = [n for n in tx.memories.neighbourhood(reader, nearest) if n not in there]
+                rows += tx.memories.passages(reader, more)
             similar: Mapping[int, float] = {}
             if vector is not None:
                 similar = tx.memories.similarities(vector, {n: v for n, _, _, v in rows if v is not None})
@@ -131,17 +136,20 @@ class MemorySearch:
         return total
 
     def _vector(
-        self, question: Question, query: str, known: Known, patient: bool
+        self, question: Question, query: str, known: Known, patient: bool, found: Sequence[str]
     ) -> tuple[bytes | None, str]:
+        """Of the question. An average of words leaves out those that would drown the others: names of speakers,
+        and what everybody says."""
         embedder = self._embedder()
         if embedder is None or not (patient or embedder.ready):
             return None, ""
         text = query
         if embedder.averages:
+            names = speakers(found)
             words = [
                 word
                 for word in question.words
-                if not known.is_common(word) and known.found_in.get(word, 0) < PER_WORD
+                if word not in names and not known.is_common(word) and known.found_in.get(word, 0) < PER_WORD
             ]
             text = " ".join(words or question.words)
         if not text.strip():

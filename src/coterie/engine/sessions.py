@@ -54,6 +54,8 @@ class Sessions:
         self._transcripts = transcripts
         self._live = live
         self._events = events
+        self.made = 0
+        """Sessions made by this process so far."""
 
     # Finding
 
@@ -407,6 +409,7 @@ class Sessions:
             **more,
         )
         tx.sessions.add(session)
+        self.made += 1
         return session
 
     def _changed(self, session: Session) -> Session:

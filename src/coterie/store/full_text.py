@@ -35,9 +35,17 @@ _POSTGRESQL = (
         rowid BIGINT PRIMARY KEY, owner TEXT NOT NULL, private BOOLEAN NOT NULL, words TSVECTOR NOT NULL)""",
     "CREATE INDEX memories_fts_words ON memories_fts USING gin (words)",
     "CREATE INDEX memories_fts_owner ON memories_fts (owner, private)",
-    f"""CREATE INDEX messages_fts ON messages
-        USING gin (to_tsvector('english'::regconfig, left(content, {LONGEST})))
-        WHERE role IN ('user', 'assistant')""",
+    """CREATE TABLE messages_fts (
+        id TEXT PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+        agent_id TEXT NOT NULL, created_at TEXT NOT NULL, words TSVECTOR NOT NULL)""",
+    "CREATE INDEX messages_fts_words ON messages_fts USING gin (words)",
+    "CREATE INDEX messages_fts_agent ON messages_fts (agent_id)",
+    f"""CREATE FUNCTION messages_found() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO messages_fts (id, agent_id, created_at, words)
+        VALUES (new.id, new.agent_id, new.created_at, to_tsvector('english', left(new.content, {LONGEST})));
+        RETURN NULL; END $$""",
+    """CREATE TRIGGER messages_found AFTER INSERT ON messages
+        FOR EACH ROW WHEN (new.role IN ('user', 'assistant')) EXECUTE FUNCTION messages_found()""",
 )
 
 
@@ -48,15 +56,17 @@ def create(connection: Connection) -> None:
 
 
 def index_messages(connection: Connection) -> None:
-    """Those that were there before; PostgreSQL's index found them when it was made."""
+    """Those that were there before."""
     if connection.dialect.name == "sqlite":
-        connection.execute(
-            text(
-                "INSERT INTO messages_fts (rowid, content, agent_id)"
-                f" SELECT rowid, substr(content, 1, {LONGEST}), agent_id FROM messages"
-                " WHERE role IN ('user', 'assistant')"
-            )
+        into = f"(rowid, content, agent_id) SELECT rowid, substr(content, 1, {LONGEST}), agent_id"
+    else:
+        into = (
+            "(id, agent_id, created_at, words)"
+            f" SELECT id, agent_id, created_at, to_tsvector('english', left(content, {LONGEST}))"
         )
+    connection.execute(
+        text(f"INSERT INTO messages_fts {into} FROM messages WHERE role IN ('user', 'assistant')")
+    )
 
 
 def index_memories(connection: Connection) -> None:
@@ -156,10 +166,9 @@ def find_messages(
         )
     else:
         statement = (
-            "SELECT m.id FROM messages AS m"
-            f" WHERE to_tsvector('english'\\:\\:regconfig, left(m.content, {LONGEST}))"
-            f" @@ plainto_tsquery('english', :word) AND {shown}"
-            " ORDER BY m.created_at DESC LIMIT :limit"
+            "SELECT m.id FROM messages_fts AS f JOIN messages AS m ON m.id = f.id"
+            " WHERE f.words @@ plainto_tsquery('english', :word) AND f.agent_id = :agent"
+            f" AND {shown} ORDER BY f.created_at DESC LIMIT :limit"
         )
     return [str(found) for found in connection.execute(text(statement), values).scalars()]
 
@@ -178,9 +187,8 @@ def containing(connection: Connection, words: Iterable[str], limit: int) -> list
         values = {"match": f"content : ({match})", "limit": limit}
     else:
         statement = (
-            "SELECT m.id FROM messages AS m WHERE m.role IN ('user', 'assistant')"
-            f" AND to_tsvector('english'\\:\\:regconfig, left(m.content, {LONGEST}))"
-            " @@ plainto_tsquery('english', :words) ORDER BY m.created_at DESC LIMIT :limit"
+            "SELECT id FROM messages_fts WHERE words @@ plainto_tsquery('english', :words)"
+            " ORDER BY created_at DESC LIMIT :limit"
         )
         values = {"words": " ".join(cleaned), "limit": limit}
     return [str(found) for found in connection.execute(text(statement), values).scalars()]

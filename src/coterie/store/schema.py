@@ -246,11 +246,3 @@ memory_index = Table(
 
 SEARCH_TABLES = ("memories_fts", "messages_fts")
 """Full text, each database in its own way: FTS5 with its shadow tables, or a column of word vectors."""
-
-Index(
-    "messages_fts",
-    text("to_tsvector('english'::regconfig, left(content, 50000))"),
-    _table=messages,
-    postgresql_using="gin",
-    postgresql_where=text("role IN ('user', 'assistant')"),
-).ddl_if(dialect="postgresql")
