@@ -24,6 +24,8 @@ _WRITE = re.compile(r"^(?:please )?write (.+) to (\S+)$|\bwrite (.+) to (\S*\w\.
 _READ = re.compile(
     r"^(?:please )?read (?:the )?(?:file )?(\S+)$|\bread (?:the )?(?:file )?(\S*\w\.\w+)", re.I
 )
+_REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
+_RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+?)[?.!]*$", re.I | re.S)
 
 _QUOTES = "\"'“”‘’`"
 
@@ -32,6 +34,8 @@ _EXAMPLES = {
     "files_list": "“list files”",
     "files_write": "“write hello to note.txt”",
     "files_read": "“read note.txt”",
+    "memory_remember": "“remember that the boat is blue”",
+    "memory_recall": "“what do you remember about the boat?”",
 }
 
 
@@ -78,13 +82,24 @@ def respond(request: ModelRequest) -> _Command | str:
         return _resume(request, messages[:newest])
     command = _command(asked) if len(asked) <= LONGEST_COMMAND else None
     if command is None:
-        return f"{_introduction(request)} You said: “{_short(asked, QUOTED)}”"
+        return f"{_introduction(request)} You said: “{_short(asked, QUOTED)}”{_reminded(request)}"
     if not _offered(request, command.tool):
         return f"{_introduction(request)} For that I would need the tool {command.tool}, which this agent does not have."
     return command
 
 
+def _reminded(request: ModelRequest) -> str:
+    """What memory put into the trailing context, for all to see."""
+    _, found, block = (request.context or "").partition("\nmemory: ")
+    lines = [line for line in block.splitlines() if line.startswith("- [")]
+    return "\nThat reminds me of:\n" + "\n".join(lines) if found and lines else ""
+
+
 def _command(text: str) -> _Command | None:
+    if match := _REMEMBER.search(text.strip()):
+        return _call("memory_remember", content=match.group(1).strip())
+    if match := _RECALL.search(text.strip()):
+        return _call("memory_recall", query=match.group(1).strip())
     if match := _WRITE.search(text.strip()):
         content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))

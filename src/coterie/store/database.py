@@ -143,11 +143,12 @@ class Database:
         return [] if found == ["ok"] else [str(line) for line in found]
 
     def scrub(self) -> None:
-        """After a deletion for good: nothing of it stays in the write-ahead log either."""
+        """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes."""
         if self.file is None:
             return
-        with _typed_errors(), self._writer, self.engine.connect() as connection:
-            connection.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with _typed_errors(), self._writer, _closing(sqlite3.connect(self.file, timeout=60)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         if self._loop_connection is not None:
