@@ -12,7 +12,7 @@ import sys
 
 from bench.row import Row, markdown, missed, plain
 
-GROUPS = ("start", "registry", "turns", "size")
+GROUPS = ("start", "registry", "turns", "memory", "size")
 """One module each, with `run() -> list[Row]`."""
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 
 MONTHS = [
     "january",
@@ -71,8 +72,13 @@ def spans(question: str, today: date) -> tuple[Span, ...]:
 
 def tokens(moment: str) -> tuple[str, ...]:
     """Words under which a moment is indexed: its year, month, month of year, and day."""
+    return _tokens(moment[:10])
+
+
+@lru_cache(maxsize=1_000)
+def _tokens(text: str) -> tuple[str, ...]:
     try:
-        day = date.fromisoformat(moment[:10])
+        day = date.fromisoformat(text)
     except ValueError:
         return ()
     return (

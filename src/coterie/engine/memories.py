@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 import time
 import uuid
@@ -38,12 +39,13 @@ from coterie.engine.workspace import Workspace
 
 log = logging.getLogger("coterie.memory")
 
-IMPORT_BATCH = 500
+IMPORT_BATCH = 2_000
 REINDEX_BATCH = 256
 REINDEX_PAUSE = 0.02
 """Between two batches in the background, so that others get their turn."""
 RETRY_SECONDS = 60
 BUSY_TRIES = 20
+_TIMES = ("occurred_at", "created_at", "updated_at", "pinned_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class Memories:
                 self._made = (settings, self._make_embedder(settings))
                 self._wake()
             return self._made[1]
+
+    def use(self, embedder: Embedder) -> None:
+        """Another one, until the configuration changes."""
+        self._made = (self._registry.sync.config.memory.embeddings, embedder)
 
     def as_agent(self, agent_id: str) -> MemoryHandle:
         """What an agent sees, by its read policy. `default` is whoever is the default."""
@@ -470,9 +476,11 @@ class MemoryHandle:
         """In batches, each whole or not at all. Nothing is merged: an id that is there already is left alone."""
         added = present = 0
         for batch in _batches(entries):
-            memories = [self._read_portable(entry) for entry in batch]
+            at = now_iso()
+            memories = [self._read_portable(entry, at) for entry in batch]
             vectors, model = self._memories.vectors([memory.content for memory in memories])
             new: list[tuple[Memory, bytes | None]] = []
+            given = [str(entry["id"]) for entry in batch if entry.get("id")]
 
             def save(
                 tx: Any,
@@ -480,8 +488,9 @@ class MemoryHandle:
                 vectors: Sequence[bytes | None] = vectors,
                 model: str | None = model,
                 new: list[tuple[Memory, bytes | None]] = new,
+                given: Sequence[str] = given,
             ) -> None:
-                taken = tx.memories.taken([memory.id for memory in memories])
+                taken = tx.memories.taken(given)
                 new[:] = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.id not in taken]
                 tx.memories.add([m for m, _ in new], [v for _, v in new], model)
 
@@ -492,25 +501,25 @@ class MemoryHandle:
             self._memories.changed(self._reader.agent_id, "imported", count=added)
         return Imported(added, present)
 
-    def _read_portable(self, entry: Mapping[str, Any]) -> Memory:
+    def _read_portable(self, entry: Mapping[str, Any], at: str) -> Memory:
         """One line of an import: what `remember` takes, and what an export adds to it."""
         owner = str(entry.get("agent_id") or self._owner)
         if owner != self._owner:
             owner = self._memories.as_agent(owner)._owner  # it must exist and be active
-        at = now_iso()
-        created = moment(entry.get("created_at"), "created_at") or at
+        times = {field: moment(entry[field], field) for field in _TIMES if entry.get(field)}
+        created = times.get("created_at") or at
         return Memory(
-            id=str(entry.get("id") or uuid.uuid4().hex),
+            id=str(entry.get("id") or secrets.token_hex(16)),
             agent_id=owner,
             scope=scope_for(entry.get("scope"), owner, default="global"),
             content=check_content(str(entry["content"])),
-            tags=check_tags(entry.get("tags") or ()),
+            tags=check_tags(entry["tags"]) if entry.get("tags") else (),
             thread=entry.get("thread"),
             source_ref=entry.get("source_ref"),
-            occurred_at=moment(entry.get("occurred_at"), "occurred_at"),
+            occurred_at=times.get("occurred_at"),
             created_at=created,
-            updated_at=moment(entry.get("updated_at"), "updated_at") or created,
-            pinned_at=moment(entry.get("pinned_at"), "pinned_at"),
+            updated_at=times.get("updated_at") or created,
+            pinned_at=times.get("pinned_at"),
             superseded_by=entry.get("superseded_by"),
         )
 

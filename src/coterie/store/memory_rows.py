@@ -9,13 +9,14 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Table,
     and_,
     case,
     delete,
     func,
-    insert,
     or_,
     select,
+    text,
     true,
     update,
 )
@@ -49,7 +50,7 @@ class MemoryRows:
         """Rows, full text and vectors in one go."""
         if not memories:
             return
-        self._connection.execute(insert(_m), [_values(memory) for memory in memories])
+        self._insert(_m, [_values(memory) for memory in memories])
         self._index(list(zip(memories, vectors, strict=True)), model)
 
     def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None:
@@ -347,8 +348,10 @@ class MemoryRows:
         model: str | None,
         places: Mapping[str, int] | None = None,
     ) -> None:
+        if not entries:
+            return
         last: dict[tuple[str, str], int] = {}
-        rows = []
+        rows: list[dict[str, Any]] = []
         for memory, vector in entries:
             place = (places or {}).get(memory.id)
             if place is None:
@@ -365,29 +368,35 @@ class MemoryRows:
                     "model": None if vector is None else model,
                 }
             )
-        for some in _batches(rows):
-            self._connection.execute(insert(_i), some)
-            numbers = {
-                row.memory_id: int(row.number)
-                for row in self._connection.execute(
-                    select(_i.c.memory_id, _i.c.number).where(
-                        _i.c.memory_id.in_([row["memory_id"] for row in some])
-                    )
-                )
-            }
-            known = {memory.id: memory for memory, _ in entries}
-            full_text.put(
-                self._connection,
-                [
-                    full_text.entry_of(
-                        numbers[row["memory_id"]],
-                        row,
-                        known[row["memory_id"]].content,
-                        known[row["memory_id"]].tags,
-                    )
-                    for row in some
-                ],
-            )
+        for row, number in zip(rows, self._numbers(len(rows)), strict=True):
+            row["number"] = number
+        self._insert(_i, rows)
+        full_text.put(
+            self._connection,
+            [
+                full_text.entry_of(row["number"], row, memory.content, memory.tags)
+                for row, (memory, _) in zip(rows, entries, strict=True)
+            ],
+        )
+
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `insert(table)`, without a look at every parameter of every row: imports have many."""
+        columns = list(rows[0])
+        mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
+        statement = (
+            f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
+        )
+        self._connection.exec_driver_sql(statement, [tuple(row.values()) for row in rows])
+
+    def _numbers(self, count: int) -> Sequence[int]:
+        """Numbers that were never used, in order."""
+        if self._connection.dialect.name == "sqlite":
+            # Nobody else can take one: a transaction that writes is alone.
+            last = text("SELECT seq FROM sqlite_sequence WHERE name = 'memory_index'")
+            first = int(self._connection.execute(last).scalar() or 0) + 1
+            return range(first, first + count)
+        drawn = text("SELECT nextval('memory_index_number_seq') FROM generate_series(1, :count)")
+        return sorted(int(n) for n in self._connection.execute(drawn, {"count": count}).scalars())
 
     def _next_place(self, memory: Memory, last: dict[tuple[str, str], int]) -> int:
         if memory.thread is None:
