@@ -45,6 +45,8 @@ REINDEX_PAUSE = 0.02
 """Between two batches in the background, so that others get their turn."""
 RETRY_SECONDS = 60
 BUSY_TRIES = 20
+MODEL = "memory_model"
+"""Under this key the store says whose vectors it holds."""
 _TIMES = ("occurred_at", "created_at", "updated_at", "pinned_at")
 
 
@@ -143,9 +145,9 @@ class Memories:
             return [None] * len(texts), None
 
     def progress(self) -> Progress:
-        embedder = self.embedder
+        embedder = self._settled()
         with self._store.read() as tx:
-            pending, total = tx.memories.pending(embedder.name if embedder else "")
+            pending, total = tx.memories.pending()
         if embedder is None:
             return Progress(None, 0, total)
         return Progress(embedder.name, pending, total, self._problem if pending else None)
@@ -156,11 +158,11 @@ class Memories:
 
     def reindex_some(self) -> Progress:
         """One batch. Cut short anywhere, the next call goes on where it was."""
-        embedder = self.embedder
+        embedder = self._settled()
         if embedder is None:
             return self.progress()
         with self._store.read() as tx:
-            batch = tx.memories.next_pending(embedder.name, REINDEX_BATCH)
+            batch = tx.memories.next_pending(REINDEX_BATCH)
         if batch:
             vectors = embedder.embed([text for _, text in batch])
             made = {number: vector for (number, _), vector in zip(batch, vectors, strict=True)}
@@ -168,6 +170,19 @@ class Memories:
                 tx.memories.put_vectors(made, embedder.name)
         self._problem = None
         return self.progress()
+
+    def _settled(self) -> Embedder | None:
+        """The embedder, once the store knows that vectors of any other count for nothing."""
+        embedder = self.embedder
+        if embedder is None:
+            return None
+        with self._store.read() as tx:
+            known = tx.meta.get(MODEL)
+        if known != embedder.name:
+            with self._store.write() as tx:
+                tx.memories.turn_to(embedder.name)
+                tx.meta.set(MODEL, embedder.name)
+        return embedder
 
     async def keep_embedding(self) -> None:
         """In the background, for as long as the gateway runs: vectors that are missing or of another model."""

@@ -248,6 +248,7 @@ class MemoryRows:
                     near,
                     and_(
                         near.c.owner == _i.c.owner,
+                        near.c.thread.is_not(None),
                         near.c.thread == _i.c.thread,
                         near.c.place.between(_i.c.place - WINDOW, _i.c.place + WINDOW),
                     ),
@@ -296,19 +297,24 @@ class MemoryRows:
         self._connection.execute(update(_i).values(model=None))
         self._vectors.forget()
 
-    def pending(self, model: str) -> tuple[int, int]:
-        """How many have no vector of this model, of how many."""
-        row = self._connection.execute(
-            select(func.count(), func.sum(case((_i.c.model == model, 0), else_=1))).select_from(_i)
-        ).one()
-        return int(row[1] or 0), int(row[0])
+    def turn_to(self, model: str) -> None:
+        """From now on, vectors of other models count as missing."""
+        self._connection.execute(update(_i).where(_i.c.model != model).values(model=None))
+        self._vectors.forget()
 
-    def next_pending(self, model: str, limit: int) -> list[tuple[int, str]]:
-        """Number and text of memories that have no vector of this model."""
+    def pending(self) -> tuple[int, int]:
+        """How many have no vector, of how many."""
+        missing = select(func.count()).select_from(_i).where(_i.c.model.is_(None))
+        every = select(func.count()).select_from(_i)
+        count = self._connection.execute
+        return int(count(missing).scalar_one()), int(count(every).scalar_one())
+
+    def next_pending(self, limit: int) -> list[tuple[int, str]]:
+        """Number and text of memories that have no vector."""
         query = (
             select(_i.c.number, _m.c.content)
             .join(_m, _m.c.id == _i.c.memory_id)
-            .where(or_(_i.c.model.is_(None), _i.c.model != model))
+            .where(_i.c.model.is_(None))
             .order_by(_i.c.number)
             .limit(limit)
         )
@@ -403,7 +409,9 @@ class MemoryRows:
             return 0
         key = (memory.agent_id, memory.thread)
         if key not in last:
-            query = select(func.max(_i.c.place)).where(_i.c.owner == key[0], _i.c.thread == key[1])
+            query = select(func.max(_i.c.place)).where(
+                _i.c.owner == key[0], _i.c.thread.is_not(None), _i.c.thread == key[1]
+            )
             last[key] = int(self._connection.execute(query).scalar() or 0)
         last[key] += 1
         return last[key]

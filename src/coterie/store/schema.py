@@ -225,6 +225,9 @@ memories = Table(
     Index("memories_by_agent", "agent_id", "created_at"),
 )
 
+_IN_THREAD = text("thread IS NOT NULL")
+_PENDING = text("model IS NULL")
+
 memory_index = Table(
     "memory_index",
     metadata,
@@ -239,8 +242,15 @@ memory_index = Table(
     Column("model", Text),
     Index("memory_index_by_owner", "owner", "private", "number"),
     Index("memory_index_by_scope", "private", "number"),
-    Index("memory_index_by_thread", "owner", "thread", "place"),
-    Index("memory_index_by_model", "model", "number"),
+    Index(
+        "memory_index_by_thread",
+        "owner",
+        "thread",
+        "place",
+        sqlite_where=_IN_THREAD,
+        postgresql_where=_IN_THREAD,
+    ),
+    Index("memory_index_pending", "number", sqlite_where=_PENDING, postgresql_where=_PENDING),
     sqlite_autoincrement=True,
 )
 

@@ -62,8 +62,17 @@ def upgrade() -> None:
     )
     op.create_index("memory_index_by_owner", "memory_index", ["owner", "private", "number"])
     op.create_index("memory_index_by_scope", "memory_index", ["private", "number"])
-    op.create_index("memory_index_by_thread", "memory_index", ["owner", "thread", "place"])
-    op.create_index("memory_index_by_model", "memory_index", ["model", "number"])
+    in_thread, pending = sa.text("thread IS NOT NULL"), sa.text("model IS NULL")
+    op.create_index(
+        "memory_index_by_thread",
+        "memory_index",
+        ["owner", "thread", "place"],
+        sqlite_where=in_thread,
+        postgresql_where=in_thread,
+    )
+    op.create_index(
+        "memory_index_pending", "memory_index", ["number"], sqlite_where=pending, postgresql_where=pending
+    )
     full_text.create(connection)
     full_text.index_messages(connection)
     if older:
