@@ -2,6 +2,7 @@
 # make test    everything the tests need, then all of them
 # make bench   the speed and size figures
 # make chaos   kill -9 under traffic, KILLS=20 times, and with children at work; count what was lost
+# make evals   how well memories are found: DATA=FILE is a file of LoCoMo conversations
 # make docs    writes the generated reference pages again
 
 SHELL := /bin/bash
@@ -12,7 +13,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help serve test check docs bench chaos lock clean
+.PHONY: help serve test check docs bench evals chaos lock clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -52,6 +53,9 @@ docs: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python -m bench $(ARGS)
+
+evals: .venv/.dev
+	$(BIN)/python -m evals $(DATA) $(ARGS)
 
 chaos: .venv/.dev
 	$(BIN)/python -m tests.chaos.run --kills $(or $(KILLS),20) $(ARGS)

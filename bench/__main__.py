@@ -12,7 +12,7 @@ import sys
 
 from bench.row import Row, markdown, missed, plain
 
-GROUPS = ("start", "registry", "turns", "delegation", "size")
+GROUPS = ("start", "registry", "turns", "delegation", "memory", "size")
 """One module each, with `run() -> list[Row]`."""
 
 

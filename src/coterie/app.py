@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from coterie import __version__
-from coterie.config import Config, ConfigError, values
+from coterie.config import Config, ConfigError, Embeddings, values
 from coterie.config import Database as DatabaseSection
 from coterie.core.errors import Conflict, CoterieError
 from coterie.engine.doctor import Finding, check_home, check_household
@@ -27,7 +27,7 @@ from coterie.store.database import Database
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from coterie.core.ports import Model
+    from coterie.core.ports import Embedder, Model
     from coterie.core.tool import Tool
     from coterie.models.catalog import ModelCatalog
 
@@ -58,6 +58,7 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
             claim,
             lambda: _tools(gateway),
             lambda all_models: _catalog(gateway).describe(only_usable=not all_models),
+            _embedder,
         )
         gateway.registry.open(_first_model)
         yield gateway
@@ -145,6 +146,12 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         uvicorn.Server(config).run(sockets=[listening])
 
 
+def _embedder(settings: Embeddings) -> Embedder | None:
+    from coterie.embedders.choice import embedder
+
+    return embedder(settings)
+
+
 def _tools(gateway: Gateway) -> Mapping[str, Tool]:
     from coterie.tools.loader import load_tools
 
@@ -190,9 +197,14 @@ async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator
         return model
 
     await gateway.start(resolve, run=run)
+    embedding = asyncio.create_task(gateway.memories.keep_embedding()) if run else None
     try:
         yield
     finally:
+        if embedding is not None:
+            embedding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await embedding
         await gateway.stop()
         if catalog is not None:
             await catalog.aclose()

@@ -180,6 +180,22 @@ class PromptLimits(Wire):
     whole_characters: Count = 60_000
 
 
+class Embeddings(Wire):
+    """What turns memories into vectors; a change is applied to stored ones in the background."""
+
+    type: Literal["static", "openai-compatible", "ollama", "fastembed", "none"] = "static"
+    """static: word vectors that come with the package, with no download and no network. none: words alone."""
+    model: Line | None = None
+    base_url: Line | None = None
+    api_key_env: Line | None = None
+
+
+class Memory(Wire):
+    """How memories are found."""
+
+    embeddings: Embeddings = Embeddings()
+
+
 class Gateway(Wire):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
@@ -200,6 +216,7 @@ class Config(Wire):
     channels: dict[str, Channel] = {}
     turns: Turns = Turns()
     prompt: PromptLimits = PromptLimits()
+    memory: Memory = Memory()
     subagents: Subagents = Subagents()
     delegation: Delegation = Delegation()
     plugins: Plugins = Plugins()

@@ -112,6 +112,9 @@ class PowerCut:
     def write(self) -> AbstractContextManager[StoreTransaction]:
         return self._store.write()
 
+    def scrub(self) -> None:
+        self._store.scrub()
+
 
 class House:
     def __init__(

@@ -9,6 +9,7 @@ from coterie.api import payloads as p
 from coterie.api.method import method
 from coterie.core.agent import Agent, AgentSpec, AgentState
 from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.memory import Count
 from coterie.engine.gateway import Gateway
 from coterie.engine.roster_sync import Sync
 from coterie.engine.workspace import FileContent, FileInfo
@@ -230,8 +231,25 @@ def _info(gateway: Gateway, agent: Agent) -> p.AgentInfo:
         spec=AgentSpec.model_validate(agent.spec),
         files=_entries(workspace.files()),
         effective=_effective(gateway, agent) if agent.state is AgentState.ACTIVE else None,
+        memories=_memories(gateway, agent),
         created_at=agent.created_at or None,
         updated_at=agent.updated_at or None,
+    )
+
+
+def _memories(gateway: Gateway, agent: Agent) -> p.AgentMemories:
+    if agent.state is AgentState.ACTIVE:
+        counts = gateway.memories.as_agent(agent.id).counts()
+    else:
+        counts = [gateway.memories.archived_count(agent.id)]
+    own = next((count for count in counts if count.agent_id == agent.id), Count(agent.id))
+    return p.AgentMemories(
+        shared=own.global_,
+        private=own.private,
+        archived=own.archived,
+        pinned=own.pinned,
+        files=own.files,
+        of_others=sum(count.global_ for count in counts if count.agent_id != agent.id),
     )
 
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
 
 from coterie import __version__
-from coterie.api import docs_page, gateway_chat, openai, responses
+from coterie.api import docs_page, gateway_chat, memory_http, openai, responses
 from coterie.api import payloads as p
 from coterie.api.guard import Guard
 from coterie.api.methods import perform
@@ -85,6 +85,7 @@ def create_app(
     _add_sessions(app, gateway)
     for door in (openai, responses, gateway_chat):
         app.include_router(door.router(gateway, _needs))
+    app.include_router(memory_http.router(gateway, _needs, _ScopeFirst))
     _describe(app)
     app.add_middleware(
         Guard, access=gateway.access, settings=lambda: gateway.registry.sync.config.gateway, host=host

@@ -193,6 +193,17 @@ class Effective(Answer):
     agents: list[str]
 
 
+class AgentMemories(Answer):
+    """An agent's memories by scope, and what it can read of others'."""
+
+    shared: int = Field(description="Its own with scope global.")
+    private: int
+    archived: int
+    pinned: int
+    files: int = Field(description="Sections of its files, among the private ones.")
+    of_others: int = Field(description="Global ones of other agents that its policy lets it read.")
+
+
 class AgentInfo(Answer):
     id: str
     label: str
@@ -203,6 +214,7 @@ class AgentInfo(Answer):
     spec: AgentSpec
     files: list[FileEntry]
     effective: Effective | None = Field(None, description="Of active agents.")
+    memories: AgentMemories | None = Field(None, description="How much it remembers.")
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -768,3 +780,199 @@ class SubagentReceipt(SubagentRunInfo):
 class SubagentRunList(Answer):
     runs: list[SubagentRunInfo]
     next_cursor: str | None = None
+
+
+# Memory
+
+MemoryText = Annotated[Text, Field(max_length=100_000)]
+MemoryId = Annotated[Text, Field(min_length=1, max_length=200)]
+ReaderAgent = Annotated[
+    Text,
+    Field(max_length=200, description="As whom; without it, nobody in particular, who sees what is global."),
+]
+Tags = Annotated[list[Annotated[Text, Field(max_length=200)]], Field(max_length=50)]
+Moment = Annotated[Text, Field(max_length=64, description="ISO 8601; without a zone it is taken for UTC.")]
+StoreScope = Annotated[Text, Field(max_length=20, description="global, which is the default, or private.")]
+
+
+class MemoryNew(Wire):
+    content: MemoryText
+    agent_id: AgentId | None = Field(None, description="Whose it is; the default agent's if nobody is named.")
+    scope: StoreScope | None = None
+    tags: Tags | None = None
+    occurred_at: Moment | None = Field(None, description="When it happened, if not now.")
+    thread: ShortText | None = Field(
+        None, description="Memories of one thread are neighbours in order of arrival."
+    )
+    source_ref: ShortText | None = Field(None, description="Opaque; comes back with every hit.")
+
+
+class MemoryRememberBody(MemoryNew):
+    supersedes: MemoryId | None = Field(None, description="An older memory that this one takes the place of.")
+
+
+class MemoryRemember(MemoryRememberBody, Change):
+    pass
+
+
+class MemoryNarrow(Wire):
+    agent_id: ReaderAgent | None = None
+    scope: Literal["global", "private"] | None = None
+    tags: Tags | None = Field(None, description="Any of them.")
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+class MemoryRecall(MemoryNarrow, Params):
+    query: Annotated[Text, Field(max_length=200_000)]
+    limit: Annotated[int, Field(ge=1, le=200)] = 10
+    mode: Literal["hybrid", "text", "vector"] = Field(
+        "hybrid", description="Words and meaning together, or one of them alone."
+    )
+
+
+class MemoryList(MemoryNarrow, Params):
+    owner: AgentId | None = Field(None, description="Only this agent's, of those that can be seen.")
+    superseded: bool = Field(False, description="Also those that a newer one took the place of.")
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    after: ShortText | None = Field(None, description="The cursor of the page before.")
+
+
+class MemoryRef(Params):
+    id: MemoryId
+    agent_id: ReaderAgent | None = None
+
+
+class MemoryPatch(Wire):
+    agent_id: ReaderAgent | None = None
+    content: MemoryText | None = None
+    scope: StoreScope | None = None
+    tags: Tags | None = None
+    occurred_at: Moment | None = None
+    pinned: bool | None = None
+
+
+class MemoryUpdate(MemoryPatch, Change):
+    id: MemoryId
+
+
+class MemoryForget(Change):
+    id: MemoryId
+    agent_id: ReaderAgent | None = None
+
+
+class MemoryReader(Params):
+    agent_id: ReaderAgent | None = None
+
+
+class MemoryExport(Params):
+    agent_id: ReaderAgent | None = None
+    format: Literal["jsonl", "markdown"] = "jsonl"
+
+
+class MemoryExportAll(Params):
+    format: Literal["jsonl", "markdown"] = "jsonl"
+
+
+class MemoryImport(Change):
+    content: str = Field(description="What an export wrote, or JSON lines of what `memory.remember` takes.")
+    format: Literal["jsonl", "markdown"] = "jsonl"
+    agent_id: AgentId | None = Field(None, description="Whose entries are that name nobody.")
+
+
+class MemoryReindex(Change):
+    restart: bool = Field(False, description="Begin with the first memory; else go on with what is pending.")
+
+
+class ConversationsRecall(Params):
+    agent_id: AgentId
+    query: Annotated[Text, Field(max_length=200_000)]
+    limit: Annotated[int, Field(ge=1, le=50)] = 5
+
+
+class MemoryInfo(Answer):
+    id: str
+    content: str
+    agent_id: str = Field(description="Its owner.")
+    scope: Literal["global", "private"]
+    tags: list[str]
+    thread: str | None = None
+    source_ref: str | None = None
+    file: str | None = Field(None, description="The agent's file that this is a section of.")
+    occurred_at: str | None = None
+    created_at: str
+    updated_at: str
+    pinned_at: str | None = None
+    superseded_by: str | None = None
+
+
+class MemoryHit(MemoryInfo):
+    score: float
+    via: list[Literal["text", "vector", "near", "time"]]
+
+
+class MemoryHits(Answer):
+    memories: list[MemoryHit]
+
+
+class MemoryPage(Answer):
+    memories: list[MemoryInfo]
+    next_cursor: str | None = None
+
+
+class MemoryForgotten(Answer):
+    forgotten: bool
+    id: str
+
+
+class MemoryCount(Answer):
+    agent_id: str
+    shared: int = Field(description="With scope global.")
+    private: int
+    archived: int
+    pinned: int
+    files: int = Field(description="Sections of the agent's files, among the private ones.")
+
+
+class MemoryVectors(Answer):
+    model: str | None = Field(description="Null: search goes by words alone.")
+    pending: int = Field(description="Memories that wait for a vector of this model.")
+    total: int
+    problem: str | None = None
+
+
+class MemoryStats(Answer):
+    agents: list[MemoryCount]
+    total: int
+    vectors: MemoryVectors
+
+
+class MemoryExported(Answer):
+    format: Literal["jsonl", "markdown"]
+    count: int
+    content: str
+
+
+class MemoryImported(Answer):
+    added: int
+    present: int = Field(description="Left alone, because a memory with that id was there already.")
+
+
+class ConversationMessage(Answer):
+    seq: int
+    role: Literal["user", "assistant"]
+    text: str
+    created_at: str
+    hit: bool
+
+
+class ConversationHit(Answer):
+    session_id: str
+    session_key: str
+    session_name: str | None
+    score: float
+    messages: list[ConversationMessage]
+
+
+class ConversationHits(Answer):
+    conversations: list[ConversationHit]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, model, prompt, serve, subagent, token, usage
+from coterie.cli import agent, doctor, memory, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
@@ -24,6 +24,9 @@ app.command("serve")(serve.serve)
 app.command("chat")(chat)
 app.add_typer(agent.app, name="agent")
 app.add_typer(subagent.app, name="subagent")
+app.command("remember")(memory.remember)
+app.command("recall")(memory.recall)
+app.add_typer(memory.app, name="memory")
 app.add_typer(token.app, name="token")
 app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")

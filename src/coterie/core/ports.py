@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from coterie.core.agent import Agent, AgentState
 from coterie.core.announce import Announcement, RunStatus, SubagentRun, TraceUse
 from coterie.core.errors import CoterieError
+from coterie.core.memory import Count, Filters, Memory, Reader
 from coterie.core.message import Message, Origin, Part, Role, Usage
 from coterie.core.session import ListPlace, Session
 from coterie.core.token import Token
@@ -305,6 +306,87 @@ class UsageRows(Protocol):
     ) -> list[UsageRow]: ...
 
 
+class MemoryRows(Protocol):
+    """Memories and what finds them. Reads take their reader: there is no way round its filter."""
+
+    def add(self, memories: Sequence[Memory], vectors: Sequence[bytes | None], model: str | None) -> None: ...
+
+    def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None: ...
+
+    def remove(self, ids: Sequence[str]) -> None: ...
+
+    def archive(self, agent_id: str) -> None: ...
+
+    def restore(self, agent_id: str) -> None: ...
+
+    def purge(self, agent_id: str) -> None: ...
+
+    def taken(self, ids: Sequence[str]) -> set[str]:
+        """Which of these ids are in use, whoever may read them."""
+
+    def get(self, reader: Reader, memory_id: str) -> Memory | None: ...
+
+    def select(
+        self,
+        reader: Reader,
+        filters: Filters,
+        *,
+        owner: str | None = None,
+        superseded: bool = False,
+        files: bool = True,
+        limit: int | None = None,
+        after: tuple[str, str] | None = None,
+    ) -> list[Memory]: ...
+
+    def history(self, reader: Reader, memory_id: str) -> list[Memory]: ...
+
+    def pinned(self, reader: Reader) -> list[Memory]: ...
+
+    def sections(self, agent_id: str) -> list[Memory]: ...
+
+    def counts(self, reader: Reader) -> list[Count]: ...
+
+    def any(self, reader: Reader) -> bool: ...
+
+    def total(self, reader: Reader) -> int: ...
+
+    def find(self, reader: Reader, word: str, filters: Filters, limit: int) -> list[int]: ...
+
+    def nearest(
+        self, reader: Reader, model: str, vector: bytes, filters: Filters, limit: int
+    ) -> list[int]: ...
+
+    def neighbourhood(self, reader: Reader, numbers: Sequence[int]) -> list[int]: ...
+
+    def passages(
+        self, reader: Reader, numbers: Sequence[int]
+    ) -> list[tuple[int, int, Memory, bytes | None]]: ...
+
+    def allowed(self, numbers: Sequence[int], filters: Filters) -> set[int]: ...
+
+    def similarities(self, vector: bytes, others: Mapping[int, bytes]) -> dict[int, float]: ...
+
+    def begin_reindex(self) -> None: ...
+
+    def turn_to(self, model: str) -> None: ...
+
+    def pending(self) -> tuple[int, int]: ...
+
+    def next_pending(self, limit: int) -> list[tuple[int, str]]: ...
+
+    def put_vectors(self, vectors: Mapping[int, bytes], model: str) -> None: ...
+
+
+class ConversationRows(Protocol):
+    """Past conversations, always those of one agent."""
+
+    def any(self, agent_id: str, *, apart_from: str) -> bool: ...
+
+    def find(self, agent_id: str, word: str, *, apart_from: str | None, limit: int) -> list[str]: ...
+
+    def passages(self, agent_id: str, ids: Sequence[str]) -> list[tuple[str, Message]]: ...
+
+
 class StoreTransaction(Protocol):
     @property
     def sessions(self) -> SessionRows: ...
@@ -320,6 +402,12 @@ class StoreTransaction(Protocol):
 
     @property
     def announcements(self) -> AnnouncementRows: ...
+
+    @property
+    def memories(self) -> MemoryRows: ...
+
+    @property
+    def conversations(self) -> ConversationRows: ...
 
     @property
     def agents(self) -> AgentRows: ...
@@ -348,6 +436,28 @@ class Store(Protocol):
 
     async def transact(self, work: Callable[[Any], T]) -> T:
         """As `write`, from the event loop, which never waits for another process's lock."""
+
+    def scrub(self) -> None:
+        """After a deletion for good: leave no trace of it in the files."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors that lie close together where the texts mean the same."""
+
+    @property
+    def name(self) -> str:
+        """Of the model and its version: vectors of different names cannot be compared."""
+
+    @property
+    def averages(self) -> bool:
+        """It averages the vectors of words, so that words which most texts share drown the others."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first use, which may take a second, is over."""
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """One vector each, eight bits a dimension. Blocks; raises Unavailable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,33 @@ class Colleagues(Protocol):
     async def cancel(self, run_id: str) -> dict[str, Any]: ...
 
 
+class AgentMemory(Protocol):
+    """What one agent remembers. Results are as the model reads them."""
+
+    async def remember(
+        self,
+        content: str,
+        *,
+        share: bool,
+        tags: Sequence[str],
+        occurred_at: str | None,
+        supersedes: str | None,
+    ) -> Mapping[str, Any]:
+        """Once per call, also if the call is made again after a crash."""
+
+    async def recall(self, query: str, limit: int) -> Mapping[str, Any]:
+        """Memories that it may see, and its own past conversations."""
+
+    async def forget(self, memory_id: str) -> None:
+        """Only its own."""
+
+    async def log(self, text: str) -> str:
+        """A line in today's log; the file's name."""
+
+    async def edit(self, old: str, new: str) -> None:
+        """A passage of MEMORY.md; without an old one, at its end."""
+
+
 async def _just_wait(work: Awaitable[Any]) -> Any:
     return await work
 
@@ -98,6 +125,7 @@ class ToolContext:
     workspace: Workspace
     while_waiting: Callable[[Awaitable[Any]], Awaitable[Any]] = _just_wait
     """Await something that others do: the turn keeps its session and gives its slot to somebody else meanwhile."""
+    memory: AgentMemory | None = None
     read_result: Callable[[str], Awaitable[str | None]] = _no_results
     """A tool result of this session that was stored whole and shown shortened."""
     colleagues: Colleagues | None = None

@@ -39,6 +39,8 @@ from coterie.engine.asking import Asking
 from coterie.engine.brain import Brain
 from coterie.engine.live import LiveTurn
 from coterie.engine.loop import CallStarted, Step, ToolResult
+from coterie.engine.memories import Memories
+from coterie.engine.recall import Recall, TurnMemory
 from coterie.engine.slots import Slot
 
 log = logging.getLogger("coterie.turn")
@@ -78,6 +80,8 @@ class Surroundings:
     context: Sequence[ContextProvider]
     budget: Callable[[], TraceBudget]
     """What one message may lead to."""
+    memories: Memories
+    recall: Recall
     colleagues: Callable[[ActiveTurn, Asker], Colleagues] | None = None
     """The way of a turn's tools to other agents."""
 
@@ -111,6 +115,8 @@ class ActiveTurn:
         self._failures: dict[tuple[str, str], int] = {}
         self._under_way: str | None = None
         """The call that was begun and has no stored result."""
+        self._recalled: list[str | None] = []
+        """What memory gave for this turn's message, once it was asked."""
         self._usage = job.usage
         self._rounds = job.rounds
         self._models = (session.model,) if session.model else (brain.model, *brain.fallbacks)
@@ -135,14 +141,20 @@ class ActiveTurn:
         await self._check_limits()
         await self._make_room()
         self.fresh = False
-        async with aclosing(self._asking.stream(self._request())) as events:
+        async with aclosing(self._asking.stream(await self._request())) as events:
             async for event in events:
                 yield event
 
-    def _request(self) -> ModelRequest:
+    async def _request(self) -> ModelRequest:
+        messages = self.transcript.sendable()
+        if not self._recalled:
+            # Once per message: what a turn finds out later, it finds out by its tools.
+            self._recalled = [await self._around.recall.for_turn(self.session, self.brain, messages)]
         room = int(self._window() * RESULTS * compaction.CHARACTERS_PER_TOKEN)
-        context = context_text(self._around, self.session, self.brain, self.announced, room)
-        return model_request(self.brain, self.transcript.sendable(), context)
+        context = context_text(
+            self._around, self.session, self.brain, self._recalled[0], self.announced, room
+        )
+        return model_request(self.brain, messages, context)
 
     def _window(self) -> int:
         return self._around.window(self._asking.model)
@@ -220,6 +232,7 @@ class ActiveTurn:
             run_id=self.job.run_id,
             call_id=call.id,
             workspace=self.brain.workspace,
+            memory=TurnMemory(self._around.memories, self.brain, self.session, self.job.run_id, call.id),
             while_waiting=self.while_waiting,
             read_result=self._read_result,
             colleagues=None if colleagues is None else colleagues(self, self._asker(call.id)),
@@ -663,6 +676,7 @@ def context_text(
     around: Surroundings,
     session: Session,
     brain: Brain,
+    recalled: str | None = None,
     announced: Sequence[Announcement] = (),
     room: int = 0,
 ) -> str:
@@ -670,6 +684,8 @@ def context_text(
     lines: dict[str, str] = {}
     for provider in around.context:
         lines.update(provider(session, brain))
+    if recalled is not None:
+        lines["memory"] = recalled
     if announced:
         lines["results"] = results_text(announced, room)
     return context_message(lines)

@@ -13,13 +13,14 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from coterie.config import Embeddings
 from coterie.core.announce import TraceBudget
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from coterie.core.events import ChatEvent, final_fields
 from coterie.core.message import ImagePart, Message, Origin, check_text
-from coterie.core.ports import InboxEntry, Model, ProviderState, Store, StoreTransaction
+from coterie.core.ports import Embedder, InboxEntry, Model, ProviderState, Store, StoreTransaction
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ACTIVE, ENDED, TurnJob, TurnState
@@ -34,6 +35,8 @@ from coterie.engine.events import Events
 from coterie.engine.home import Home
 from coterie.engine.household import Change
 from coterie.engine.live import Live
+from coterie.engine.memories import Memories
+from coterie.engine.recall import Recall
 from coterie.engine.registry import Registry
 from coterie.engine.sessions import Sessions
 from coterie.engine.slots import Slots
@@ -89,6 +92,7 @@ class Gateway:
         claim: EngineClaim | None = None,
         load_tools: Callable[[], Mapping[str, Tool]] = dict,
         providers: Callable[[bool], Sequence[ProviderState]] = lambda all_models: (),
+        make_embedder: Callable[[Embeddings], Embedder | None] = lambda _: None,
     ) -> None:
         self.home = home
         self.store = store
@@ -96,6 +100,7 @@ class Gateway:
         self.events = Events()
         self.registry = Registry(home, store)
         self.access = Access(home, store)
+        self.memories = Memories(store, self.registry, self.events, make_embedder)
         self.started = time.time()
         self.pid = os.getpid()
         self._engine: Engine | None = None
@@ -161,6 +166,8 @@ class Engine:
             partial(_window, gateway.registry),
             (_time_line, *context),
             partial(_trace_budget, gateway.registry),
+            gateway.memories,
+            Recall(gateway.memories, lambda: self.sessions.made),
         )
         slots = Slots(lambda: gateway.registry.sync.config.turns.concurrency)
         self.dispatcher = Dispatcher(around, self.brains, self.transcripts, self.live, slots, run=run)

@@ -44,7 +44,8 @@ async def preview(
 
 async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
     around = gateway.engine.around
-    request = model_request(brain, messages, context_text(around, session, brain))
+    recalled = await around.recall.for_turn(session, brain, messages)
+    request = model_request(brain, messages, context_text(around, session, brain, recalled))
     name = session.model or brain.model
     body = None
     try:

@@ -223,7 +223,7 @@ class Registry:
         return self.get(agent_id)
 
     def delete(self, agent_id: str) -> None:
-        """Archive: it leaves the roster, its folder stays."""
+        """Archive: it leaves the roster and its memories every search; its folder stays."""
         agent_id = self._registered(agent_id).id
 
         def edit(household: Household) -> None:
@@ -249,7 +249,7 @@ class Registry:
         return self.get(agent_id)
 
     def purge(self, agent_id: str) -> None:
-        """Delete an agent and its folder for good."""
+        """Delete an agent, its memories and its folder for good."""
         found = self.get(agent_id)
         if found.state is AgentState.DISCOVERED:
             with self.sync.locked():
@@ -320,7 +320,9 @@ class Registry:
     def _finish_purge(self, agent_id: str) -> None:
         self._delete_folder(agent_id)
         with self._store.write() as tx:
+            tx.memories.purge(agent_id)
             tx.agents.remove(agent_id)
+        self._store.scrub()
         self._identities.pop(agent_id, None)
 
     def _delete_folder(self, agent_id: str) -> None:

@@ -149,6 +149,11 @@ class RosterSync:
                     continue
                 tx.meta.count_up("revision")
                 tx.agents.save(row for key, row in household.rows.items() if before.get(key) != row)
+                for change, agent_id in household.changes:
+                    if change in ("archived", "purged"):
+                        tx.memories.archive(agent_id)
+                    elif change == "restored":
+                        tx.memories.restore(agent_id)
                 heard.save(tx, settled=new_text == text)
             break
         for change, agent_id in household.changes:

@@ -65,6 +65,8 @@ class Sessions:
         self._transcripts = transcripts
         self._live = live
         self._events = events
+        self.made = 0
+        """Sessions made by this process so far."""
         self.stop_children: Callable[[str, str], Awaitable[object]] = _no_children
         """Ends what other agents do for a session, for a reason."""
 
@@ -440,6 +442,7 @@ class Sessions:
             **more,
         )
         tx.sessions.add(session)
+        self.made += 1
         return session
 
     def changed(self, session: Session) -> Session:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -150,6 +152,22 @@ class Workspace:
             raise TooLarge(f"{name} has at most {MAX_CONTENT} bytes")
         if "\x00" in content or any("\ud800" <= c <= "\udfff" for c in content):
             raise InvalidRequest("the content must be Unicode text without NUL", details={"field": "content"})
+
+    def memory_files(self) -> list[str]:
+        """MEMORY.md and the logs, as far as they are there."""
+        return [f.name for f in self.files() if f.state == "own" and f.name.startswith(("MEMORY", "memory/"))]
+
+    def memory_signature(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Changes whenever one of these files may have changed."""
+        found = []
+        with suppress(OSError):
+            stat = os.lstat(self.path / "MEMORY.md")
+            found.append(("MEMORY.md", stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        with suppress(OSError), os.scandir(self.path / "memory") as scan:
+            for entry in scan:
+                stat = entry.stat(follow_symlinks=False)
+                found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(sorted(found))
 
     def identity_fields(self) -> dict[str, str]:
         return read_fields(self.effective("IDENTITY.md")[1])

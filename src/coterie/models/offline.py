@@ -32,6 +32,8 @@ _WRITE = re.compile(r"^(?:please )?write (.+) to (\S+)$|\bwrite (.+) to (\S*\w\.
 _READ = re.compile(
     r"^(?:please )?read (?:the )?(?:file )?(\S+)$|\bread (?:the )?(?:file )?(\S*\w\.\w+)", re.I
 )
+_REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
+_RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+?)[?.!]*$", re.I | re.S)
 
 _QUOTES = "\"'“”‘’`"
 
@@ -40,6 +42,8 @@ _EXAMPLES = {
     "files_list": "“list files”",
     "files_write": "“write hello to note.txt”",
     "files_read": "“read note.txt”",
+    "memory_remember": "“remember that the boat is blue”",
+    "memory_recall": "“what do you remember about the boat?”",
     **offline_together.EXAMPLES,
 }
 _WHO = "I am Coterie's offline demo, not a language model."
@@ -108,17 +112,29 @@ def respond(request: ModelRequest) -> _Answer:
     command = _command(request, asked)
     if command is None:
         invitation = tour.invitation(earlier, _tools(request))
-        return _Answer(f"{_introduction(request)} {invitation} You said: “{_short(said.text, QUOTED)}”")
+        said_so = f"You said: “{_short(said.text, QUOTED)}”{_reminded(request)}"
+        return _Answer(f"{_introduction(request)} {invitation} {said_so}")
     if not _offered(request, command.tool or ""):
         needed = f"For that I would need the tool {command.tool}, which this agent does not have."
         return _Answer(f"{_introduction(request)} {needed}")
     return command
 
 
+def _reminded(request: ModelRequest) -> str:
+    """What memory put into the trailing context, for all to see."""
+    _, found, block = (request.context or "").partition("\nmemory: ")
+    lines = [line for line in block.splitlines() if line.startswith("- [")]
+    return "\nThat reminds me of:\n" + "\n".join(lines) if found and lines else ""
+
+
 def _command(request: ModelRequest, text: str) -> _Answer | None:
     """The call that a sentence asks for."""
     if together := offline_together.command(request, text):
         return _call(together[0], **together[1])
+    if match := _REMEMBER.search(text.strip()):
+        return _call("memory_remember", content=match.group(1).strip())
+    if match := _RECALL.search(text.strip()):
+        return _call("memory_recall", query=match.group(1).strip())
     if match := _WRITE.search(text.strip()):
         content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))

@@ -20,6 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from coterie.core.errors import Conflict, Unavailable
 from coterie.store import schema
 from coterie.store.rows import Transaction
+from coterie.store.vectors import VectorCache
 
 BUSY_TIMEOUT_MS = 5_000
 LOOP_BUSY_TIMEOUT_MS = 5
@@ -40,6 +41,7 @@ class Database:
         """The SQLite file; None on PostgreSQL."""
         # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
         self._loop_connection: Connection | None = None
+        self._vectors = VectorCache()
         self._writer: AbstractContextManager[Any] = threading.RLock() if file is not None else nullcontext()
 
     @classmethod
@@ -57,7 +59,7 @@ class Database:
                 # PostgreSQL would otherwise show each statement what others committed a moment ago.
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
-                yield Transaction(connection)
+                yield Transaction(connection, self._vectors)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -65,7 +67,7 @@ class Database:
         with _typed_errors(), self._writer, self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
-                yield Transaction(connection)
+                yield Transaction(connection, self._vectors)
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """As `write`, from the event loop.
@@ -108,7 +110,7 @@ class Database:
             connection.rollback()
             self._loop_connection = connection
         with self._loop_connection.begin():
-            return work(Transaction(self._loop_connection))
+            return work(Transaction(self._loop_connection, self._vectors))
 
     def revision(self) -> str | None:
         """Which migration the schema is at; None where there is no schema yet."""
@@ -139,6 +141,14 @@ class Database:
         with _typed_errors(), self.engine.connect() as connection, connection.begin():
             found = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
         return [] if found == ["ok"] else [str(line) for line in found]
+
+    def scrub(self) -> None:
+        """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes."""
+        if self.file is None:
+            return
+        with _typed_errors(), self._writer, _closing(sqlite3.connect(self.file, timeout=60)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         if self._loop_connection is not None:
@@ -211,6 +221,7 @@ def _sqlite(file: Path) -> Engine:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten, not only unlinked
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -14,16 +14,19 @@ from coterie.core.agent import Agent, AgentState, label_key
 from coterie.core.errors import Conflict
 from coterie.core.token import Token
 from coterie.store import schema
+from coterie.store.conversation_rows import ConversationRows
+from coterie.store.memory_rows import MemoryRows
 from coterie.store.run_rows import AnnouncementRows, RunRows
 from coterie.store.session_rows import SessionRows
 from coterie.store.turn_rows import TurnRows
 from coterie.store.usage_rows import UsageRows
+from coterie.store.vectors import VectorCache
 
 
 class Transaction:
     """Handles to the tables, bound to one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, vectors: VectorCache) -> None:
         self.connection = connection
         self.agents = AgentRows(connection)
         self.meta = MetaRows(connection)
@@ -34,6 +37,8 @@ class Transaction:
         self.usage = UsageRows(connection)
         self.runs = RunRows(connection)
         self.announcements = AnnouncementRows(connection)
+        self.memories = MemoryRows(connection, vectors)
+        self.conversations = ConversationRows(connection)
 
 
 class AgentRows:

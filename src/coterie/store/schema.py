@@ -11,6 +11,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -105,8 +106,8 @@ sessions = Table(
 messages = Table(
     "messages",
     metadata,
-    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("seq", Integer, nullable=False),
     Column("id", Text, nullable=False, unique=True),
     Column("role", Text, nullable=False),
     Column("origin", Text, nullable=False),
@@ -118,6 +119,9 @@ messages = Table(
     Column("agent_id", Text, nullable=False),
     Column("run_id", Text),
     Column("created_at", Text, nullable=False),
+    # SQLite would number rows by itself, but anew whenever the file is written anew: full text goes by this one.
+    Column("number", _Big, primary_key=True, autoincrement=True),
+    UniqueConstraint("session_id", "seq", name="messages_place"),
 )
 
 inbox = Table(
@@ -277,3 +281,55 @@ announcements = Table(
     Index("announcements_by_session", "session_id", "state"),
     Index("announcements_by_turn", "turn_id"),
 )
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("agent_id", Text),
+    Column("scope", Text),
+    Column("former_scope", Text),
+    Column("content", Text, nullable=False),
+    Column("tags_json", Text),
+    Column("thread", Text),
+    Column("source_ref", Text),
+    Column("file", Text),
+    Column("occurred_at", Text),
+    Column("created_at", Text),
+    Column("updated_at", Text),
+    Column("pinned_at", Text),
+    Column("superseded_by", Text),
+    Index("memories_by_agent", "agent_id", "created_at"),
+)
+
+_IN_THREAD = text("thread IS NOT NULL")
+_PENDING = text("model IS NULL")
+
+memory_index = Table(
+    "memory_index",
+    metadata,
+    Column("number", _Big, primary_key=True, autoincrement=True),
+    Column("memory_id", Text, nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("private", Boolean, nullable=False),
+    Column("thread", Text),
+    Column("place", Integer, nullable=False),
+    Column("moment", Text, nullable=False),
+    Column("vector", LargeBinary),
+    Column("model", Text),
+    Index("memory_index_by_owner", "owner", "private", "number"),
+    Index("memory_index_by_scope", "private", "number"),
+    Index(
+        "memory_index_by_thread",
+        "owner",
+        "thread",
+        "place",
+        sqlite_where=_IN_THREAD,
+        postgresql_where=_IN_THREAD,
+    ),
+    Index("memory_index_pending", "number", sqlite_where=_PENDING, postgresql_where=_PENDING),
+    sqlite_autoincrement=True,
+)
+
+SEARCH_TABLES = ("memories_fts", "messages_fts")
+"""Full text, each database in its own way: FTS5 with its shadow tables, or a column of word vectors."""

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from coterie.core.message import ImagePart, Message, Part, TextPart, ThinkingPart, ToolCall
 from coterie.core.session import ASIDE, ListPlace, Session
-from coterie.store import schema
+from coterie.store import full_text, schema
 
 _s = schema.sessions
 _m = schema.messages
@@ -40,6 +40,8 @@ _TOUCH = (
     .values(updated_at=bindparam("at"), last_snippet=bindparam("snippet"))
 )
 _INSERT_MESSAGE = insert(_m)
+CANDIDATES = 2_000
+"""Messages that the index names before they are looked at."""
 
 
 class SessionRows:
@@ -187,6 +189,12 @@ class SessionRows:
         )
         if session_ids is not None:
             statement = statement.where(_m.c.session_id.in_(session_ids))
+        ids = full_text.containing(self._connection, query.split(), CANDIDATES)
+        if ids and len(ids) < CANDIDATES:
+            found = self._connection.execute(statement.where(_m.c.id.in_(ids))).all()
+            if found:
+                return [(row.session_id, message(row)) for row in found]
+        # The middle of a word, or words that are everywhere: look at everything.
         return [(row.session_id, message(row)) for row in self._connection.execute(statement)]
 
 

@@ -21,6 +21,7 @@ GROUP = "coterie.plugins"
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "system": ("coterie.tools.time", "coterie.tools.status"),
     "files": ("coterie.tools.files",),
+    "memory": ("coterie.tools.memory",),
     "results": ("coterie.tools.results",),
     "agents": ("coterie.tools.agents",),
     "subagents": ("coterie.tools.subagents",),

@@ -1,0 +1,219 @@
+"""Finding memories and past conversations: the store names candidates, `core/ranking.py` puts them in order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+from coterie.core.errors import Unavailable
+from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
+from coterie.core.message import Message
+from coterie.core.ports import Embedder, Store
+from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank, speakers
+
+log = logging.getLogger("coterie.memory")
+
+Key = TypeVar("Key", int, str)
+Mode = Literal["hybrid", "text", "vector"]
+
+PER_WORD = 5_000
+"""Memories that one word may bring up; a word that has more tells little."""
+CANDIDATES = 150
+NEAREST = 100
+ENOUGH = 2_000
+"""Once so many are in sight, common words add to their score and bring up no others."""
+COUNT_SECONDS = 30
+AROUND = 2
+"""Messages shown before and after a hit in a conversation."""
+
+
+class MemorySearch:
+    """Searches as whoever the caller says. Handles are what others get: they say it once."""
+
+    def __init__(self, store: Store, embedder: Callable[[], Embedder | None]) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._totals: dict[Reader, tuple[float, int]] = {}
+
+    def memories(
+        self,
+        reader: Reader,
+        query: str,
+        *,
+        limit: int,
+        filters: Filters,
+        mode: Mode = "hybrid",
+        patient: bool = True,
+        without_file: str | None = None,
+    ) -> list[Hit]:
+        """Best first. Not `patient`: without vectors where the model would have to be loaded first."""
+        question = Question.read(query, datetime.now(UTC).date())
+        lists, known = self._look_up(reader, question, filters)
+        if not known.total:
+            return []
+        chosen = strongest(lists, known, CANDIDATES)
+        with self._store.read() as tx:
+            rows = tx.memories.passages(reader, tx.memories.neighbourhood(reader, chosen))
+        vector, model = None, ""
+        if mode != "text":
+            vector, model = self._vector(question, query, known, patient, [m.content for _, _, m, _ in rows])
+        with self._store.read() as tx:
+            if vector is not None:
+                nearest = tx.memories.nearest(reader, model, vector, filters, NEAREST)
+                there = {number for number, *_ in rows}
+                more = [n for n in tx.memories.neighbourhood(reader, nearest) if n not in there]
+                rows += tx.memories.passages(reader, more)
+            similar: Mapping[int, float] = {}
+            if vector is not None:
+                similar = tx.memories.similarities(vector, {n: v for n, _, _, v in rows if v is not None})
+            allowed = tx.memories.allowed([number for number, *_ in rows], filters)
+        by_number = {number: memory for number, _, memory, _ in rows}
+        passages = [
+            _passage(reader, number, place, memory, similar.get(number)) for number, place, memory, _ in rows
+        ]
+        ranked = rank(question, passages, known, text=mode != "vector", vectors=vector is not None)
+        fitting = [
+            one
+            for one in ranked
+            if one.key in allowed and (without_file is None or by_number[int(one.key)].file != without_file)
+        ]
+        return _hits(fitting, by_number, limit)
+
+    def conversations(
+        self, agent_id: str, query: str, *, limit: int, apart_from: str | None = None, words: int = 48
+    ) -> list[Turns]:
+        """What was said in turns that this agent ran, with the messages around each hit."""
+        question = Question.read(query, datetime.now(UTC).date())
+        question = Question(question.words[:words], question.times)
+        with self._store.read() as tx:
+            lists = {
+                word: tx.conversations.find(agent_id, word, apart_from=apart_from, limit=PER_WORD // 10)
+                for word in question.words
+            }
+            found_in = {word: len(found) for word, found in lists.items()}
+            known = Known(3 * max(found_in.values(), default=0) + 100, found_in)
+            chosen = strongest(lists, known, CANDIDATES // 3)
+            rows = tx.conversations.passages(agent_id, chosen)
+            passages = [
+                Passage(message.id, message.text, message.created_at, session_id, message.seq or 0)
+                for session_id, message in rows
+            ]
+            ranked = rank(question, passages, known, vectors=False)
+            best = _windows(ranked, rows, limit)
+            sessions = {session_id: tx.sessions.find(session_id) for session_id, *_ in best}
+        found = []
+        for session_id, score, strong, shown in best:
+            session = sessions[session_id]
+            if session is not None:
+                found.append(Turns(session.id, session.key, session.name, score, strong, shown))
+        return found
+
+    def _look_up(
+        self, reader: Reader, question: Question, filters: Filters
+    ) -> tuple[dict[str, list[int]], Known]:
+        with self._store.read() as tx:
+            total = self._total(reader, lambda: tx.memories.total(reader))
+            if not total:
+                return {}, Known(0, {})
+            lists = {
+                word: tx.memories.find(reader, word, filters, PER_WORD)
+                for word in (*question.words, *question.time_words)
+            }
+        most = max((len(found) for found in lists.values()), default=0)
+        return lists, Known(max(total, most), {word: len(found) for word, found in lists.items()})
+
+    def _total(self, reader: Reader, count: Callable[[], int]) -> int:
+        """Only a weight: that of a large store may be some seconds old."""
+        at, total = self._totals.get(reader, (0.0, 0))
+        if total < 20_000 or time.monotonic() - at > COUNT_SECONDS:
+            total = count()
+            if len(self._totals) > 10_000:
+                self._totals.clear()
+            self._totals[reader] = (time.monotonic(), total)
+        return total
+
+    def _vector(
+        self, question: Question, query: str, known: Known, patient: bool, found: Sequence[str]
+    ) -> tuple[bytes | None, str]:
+        """Of the question. An average of words leaves out those that would drown the others: names of speakers,
+        and what everybody says."""
+        embedder = self._embedder()
+        if embedder is None or not (patient or embedder.ready):
+            return None, ""
+        text = query
+        if embedder.averages:
+            names = speakers(found)
+            words = [
+                word
+                for word in question.words
+                if word not in names and not known.is_common(word) and known.found_in.get(word, 0) < PER_WORD
+            ]
+            text = " ".join(words or question.words)
+        if not text.strip():
+            return None, ""
+        try:
+            return embedder.embed([text])[0], embedder.name
+        except Unavailable as error:
+            log.warning("searching by words alone: %s", error.message)
+            return None, ""
+
+
+def strongest(lists: Mapping[str, Sequence[Key]], known: Known, limit: int) -> list[Key]:
+    """What holds the rarest words of a question, and the most of them."""
+    scores: dict[Key, float] = {}
+    for word in sorted(lists, key=lambda word: (len(lists[word]), word)):
+        rarity = known.rarity(word)
+        for key in lists[word]:
+            if key in scores:
+                scores[key] += rarity
+            elif len(scores) < ENOUGH or len(lists[word]) < limit:
+                scores[key] = rarity
+    return sorted(scores, key=lambda key: scores[key], reverse=True)[:limit]
+
+
+def _passage(reader: Reader, number: int, place: int, memory: Memory, similarity: float | None) -> Passage:
+    thread = None if memory.thread is None else f"{memory.agent_id}\n{memory.thread}"
+    own = memory.agent_id == reader.agent_id
+    return Passage(
+        number, memory.content, memory.moment, thread, place, similarity, own, memory.pinned_at is not None
+    )
+
+
+def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) -> list[Hit]:
+    """Near-duplicates collapse into the best of them; their rows stay."""
+    by_key = {one.key: one for one in ranked[: limit * 5]}
+    kept = distinct(((key, memories[int(key)].content) for key in by_key), limit)
+    return [Hit(memories[int(key)], by_key[key].score, by_key[key].via, by_key[key].strong) for key in kept]
+
+
+def _windows(
+    ranked: Sequence[Ranked], rows: Sequence[tuple[str, Message]], limit: int
+) -> list[tuple[str, float, bool, tuple[dict[str, Any], ...]]]:
+    """The best hits with what was said around them; one hit is not shown inside another's surroundings."""
+    places = {(session_id, message.seq or 0): message for session_id, message in rows}
+    of = {message.id: (session_id, message.seq or 0) for session_id, message in rows}
+    shown: set[tuple[str, int]] = set()
+    found = []
+    for one in ranked:
+        session_id, seq = of[str(one.key)]
+        if (session_id, seq) in shown:
+            continue
+        around = [n for n in range(seq - AROUND, seq + AROUND + 1) if (session_id, n) in places]
+        shown.update((session_id, n) for n in around)
+        window: tuple[dict[str, Any], ...] = tuple(
+            {
+                "seq": n,
+                "role": places[session_id, n].role,
+                "text": places[session_id, n].text,
+                "created_at": places[session_id, n].created_at,
+                "hit": n == seq,
+            }
+            for n in around
+        )
+        found.append((session_id, one.score, one.strong, window))
+        if len(found) == limit:
+            break
+    return found

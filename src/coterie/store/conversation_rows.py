@@ -1,0 +1,54 @@
+"""Past conversations, searched: what was said in turns that one agent ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, and_, or_, select
+
+from coterie.core.message import Message
+from coterie.core.ranking import WINDOW
+from coterie.store import full_text, schema
+from coterie.store.session_rows import message
+
+_m = schema.messages
+_s = schema.sessions
+_SAID = _m.c.role.in_(("user", "assistant"))
+BATCH = 100
+
+
+class ConversationRows:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def any(self, agent_id: str, *, apart_from: str) -> bool:
+        """Whether this agent has other conversations to remember."""
+        query = select(_s.c.id).where(_s.c.agent_id == agent_id, _s.c.id != apart_from).limit(1)
+        return self._connection.execute(query).first() is not None
+
+    def find(self, agent_id: str, word: str, *, apart_from: str | None, limit: int) -> list[str]:
+        """Ids of messages with a word, newest first."""
+        return full_text.find_messages(self._connection, agent_id, word, apart_from=apart_from, limit=limit)
+
+    def passages(self, agent_id: str, ids: Sequence[str]) -> list[tuple[str, Message]]:
+        """These messages and what stands around them, with the sessions they belong to."""
+        found: dict[str, tuple[str, Message]] = {}
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            rows = self._connection.execute(
+                select(_m).where(_m.c.id.in_(some), _m.c.agent_id == agent_id, _SAID)
+            ).all()
+            around = or_(
+                *(
+                    and_(
+                        _m.c.session_id == row.session_id,
+                        _m.c.seq.between(row.seq - WINDOW, row.seq + WINDOW),
+                    )
+                    for row in rows
+                )
+            )
+            if not rows:
+                continue
+            near = self._connection.execute(select(_m).where(around, _m.c.agent_id == agent_id, _SAID))
+            found.update({row.id: (row.session_id, message(row)) for row in near})
+        return list(found.values())

@@ -1,0 +1,509 @@
+"""Memories and what finds them. Every read takes its reader; what is derived commits with what it is derived from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
+
+from coterie.core.agent import MAIN
+from coterie.core.memory import Count, Filters, Memory, Reader, owner_of
+from coterie.core.ranking import WINDOW
+from coterie.store import full_text, schema
+from coterie.store.vectors import VectorCache, similarities
+
+_m = schema.memories
+_i = schema.memory_index
+_owner = func.coalesce(_m.c.agent_id, MAIN)
+_scope = func.coalesce(_m.c.scope, "global")
+_LIVE = ("global", "private")
+_COLUMNS = (
+    _m.c.id, _m.c.agent_id, _m.c.scope, _m.c.content, _m.c.tags_json, _m.c.thread, _m.c.source_ref, _m.c.file,
+    _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by,
+)  # fmt: skip
+BATCH = 500
+
+
+class MemoryRows:
+    def __init__(self, connection: Connection, vectors: VectorCache) -> None:
+        self._connection = connection
+        self._vectors = vectors
+
+    # Writing
+
+    def add(self, memories: Sequence[Memory], vectors: Sequence[bytes | None], model: str | None) -> None:
+        """Rows, full text and vectors in one go."""
+        if not memories:
+            return
+        self._insert(_m, [_values(memory) for memory in memories])
+        self._index(list(zip(memories, vectors, strict=True)), model)
+
+    def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None:
+        """A memory that was edited, in place of what it was."""
+        values = _values(memory)
+        del values["id"]
+        self._connection.execute(update(_m).where(_m.c.id == memory.id).values(values))
+        place = self._unindex([memory.id]).get(memory.id)
+        if memory.scope in _LIVE and memory.superseded_by is None:
+            self._index([(memory, vector)], model, {} if place is None else {memory.id: place})
+
+    def remove(self, ids: Sequence[str]) -> None:
+        for some in _batches(ids):
+            self._unindex(some)
+            self._connection.execute(delete(_m).where(_m.c.id.in_(some)))
+        self._vectors.forget()
+
+    def archive(self, agent_id: str) -> None:
+        """Out of every search; what each was before is remembered."""
+        self._unindex(self._ids_of(agent_id, _LIVE))
+        self._connection.execute(
+            update(_m)
+            .where(_m.c.agent_id == agent_id, _scope.in_(_LIVE))
+            .values(former_scope=_scope, scope="archived")
+        )
+        self._vectors.forget()
+
+    def restore(self, agent_id: str) -> None:
+        """As it was before; vectors are made again in the background."""
+        rows = self._connection.execute(
+            select(*_COLUMNS, _m.c.former_scope)
+            .where(_m.c.agent_id == agent_id, _m.c.scope == "archived")
+            .order_by(_m.c.created_at, _m.c.id)
+        ).all()
+        self._connection.execute(
+            update(_m)
+            .where(_m.c.agent_id == agent_id, _m.c.scope == "archived")
+            .values(scope=func.coalesce(_m.c.former_scope, "global"), former_scope=None)
+        )
+        back = [
+            (_memory(row, scope=row.former_scope or "global"), None)
+            for row in rows
+            if row.superseded_by is None
+        ]
+        self._index(back, None)
+
+    def purge(self, agent_id: str) -> None:
+        """For good."""
+        self._unindex(self._ids_of(agent_id, None))
+        self._connection.execute(delete(_m).where(_m.c.agent_id == agent_id))
+        full_text.tidy(self._connection)
+        self._vectors.forget()
+
+    def taken(self, ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for some in _batches(ids):
+            query = select(_m.c.id).where(_m.c.id.in_(some))
+            found.update(str(one) for one in self._connection.execute(query).scalars())
+        return found
+
+    # Reading, as somebody
+
+    def get(self, reader: Reader, memory_id: str) -> Memory | None:
+        row = self._connection.execute(
+            select(*_COLUMNS).where(_m.c.id == memory_id, _visible_rows(reader))
+        ).first()
+        return None if row is None else _memory(row)
+
+    def select(
+        self,
+        reader: Reader,
+        filters: Filters,
+        *,
+        owner: str | None = None,
+        superseded: bool = False,
+        files: bool = True,
+        limit: int | None = None,
+        after: tuple[str, str] | None = None,
+    ) -> list[Memory]:
+        """In order of arrival, oldest first; pages go on behind `after`, a moment of creation and an id."""
+        query = select(*_COLUMNS).where(_visible_rows(reader)).order_by(_m.c.created_at, _m.c.id)
+        if owner is not None:
+            query = query.where(_owner == owner)
+        if filters.scope is not None:
+            query = query.where(_scope == filters.scope)
+        if filters.tags:
+            patterns = [full_text.tag_pattern(tag) for tag in filters.tags]
+            query = query.where(or_(*(_m.c.tags_json.like(p, escape="!") for p in patterns)))
+        moment = func.coalesce(_m.c.occurred_at, _m.c.created_at)
+        if filters.since is not None:
+            query = query.where(moment >= filters.since)
+        if filters.until is not None:
+            query = query.where(moment < filters.until)
+        if not superseded:
+            query = query.where(_m.c.superseded_by.is_(None))
+        if not files:
+            query = query.where(_m.c.file.is_(None))
+        if after is not None:
+            query = query.where(
+                or_(_m.c.created_at > after[0], and_(_m.c.created_at == after[0], _m.c.id > after[1]))
+            )
+        return [_memory(row) for row in self._connection.execute(query.limit(limit) if limit else query)]
+
+    def history(self, reader: Reader, memory_id: str) -> list[Memory]:
+        """What a memory took the place of, newest first."""
+        found: list[Memory] = []
+        waiting = [memory_id]
+        while waiting and len(found) < 100:
+            rows = self._connection.execute(
+                select(*_COLUMNS)
+                .where(_m.c.superseded_by == waiting.pop(0), _visible_rows(reader))
+                .order_by(_m.c.created_at.desc())
+            )
+            older = [_memory(row) for row in rows]
+            found += older
+            waiting += [memory.id for memory in older]
+        return found
+
+    def pinned(self, reader: Reader) -> list[Memory]:
+        rows = self._connection.execute(
+            select(*_COLUMNS)
+            .where(_m.c.pinned_at.is_not(None), _m.c.superseded_by.is_(None), _visible_rows(reader))
+            .order_by(_m.c.pinned_at.desc())
+            .limit(50)
+        )
+        return [_memory(row) for row in rows]
+
+    def sections(self, agent_id: str) -> list[Memory]:
+        """What is known of an agent's own files."""
+        rows = self._connection.execute(
+            select(*_COLUMNS)
+            .where(_m.c.agent_id == agent_id, _m.c.file.is_not(None), _m.c.scope == "private")
+            .order_by(_m.c.created_at, _m.c.id)
+        )
+        return [_memory(row) for row in rows]
+
+    def counts(self, reader: Reader) -> list[Count]:
+        """By owner, of what the reader sees; of its own also what is archived."""
+        seen = _visible_rows(reader)
+        if reader.agent_id is not None:
+            seen = or_(seen, and_(_owner == reader.agent_id, _scope == "archived"))
+        rows = self._connection.execute(
+            select(
+                _owner.label("owner"),
+                func.sum(case((_scope == "global", 1), else_=0)).label("shared"),
+                func.sum(case((_scope == "private", 1), else_=0)).label("private"),
+                func.sum(case((_scope == "archived", 1), else_=0)).label("archived"),
+                func.sum(case((_m.c.pinned_at.is_not(None), 1), else_=0)).label("pinned"),
+                func.sum(case((_m.c.file.is_not(None), 1), else_=0)).label("files"),
+            )
+            .where(seen)
+            .group_by(_owner)
+            .order_by(_owner)
+        )
+        return [
+            Count(r.owner, int(r.shared), int(r.private), int(r.archived), int(r.pinned), int(r.files))
+            for r in rows
+        ]
+
+    def any(self, reader: Reader) -> bool:
+        query = select(_i.c.number).where(_visible(reader)).limit(1)
+        return self._connection.execute(query).first() is not None
+
+    # Searching
+
+    def total(self, reader: Reader) -> int:
+        query = select(func.count()).select_from(_i).where(_visible(reader))
+        return int(self._connection.execute(query).scalar_one())
+
+    def find(self, reader: Reader, word: str, filters: Filters, limit: int) -> list[int]:
+        return full_text.find(self._connection, reader, word, filters, limit)
+
+    def nearest(self, reader: Reader, model: str, vector: bytes, filters: Filters, limit: int) -> list[int]:
+        """By meaning. Under filters, many more are looked at, since they are applied afterwards."""
+        wanted = limit * 20 if filters.any else limit
+        found = self._vectors.nearest(self._connection, reader, model, vector, wanted)
+        if not filters.any:
+            return found
+        kept: set[int] = set()
+        for some in _batches(found):
+            query = select(_i.c.number).join(_m, _m.c.id == _i.c.memory_id).where(_i.c.number.in_(some))
+            kept.update(self._connection.execute(query.where(_narrowed(filters))).scalars())
+        return [number for number in found if number in kept][:limit]
+
+    def neighbourhood(self, reader: Reader, numbers: Sequence[int]) -> list[int]:
+        """These and those that stand beside them in their threads, as far as the reader may see them."""
+        found: dict[int, None] = dict.fromkeys(numbers)
+        near = _i.alias()
+        for some in _batches(numbers):
+            query = (
+                select(near.c.number)
+                .distinct()
+                .select_from(_i)
+                .join(
+                    near,
+                    and_(
+                        near.c.owner == _i.c.owner,
+                        near.c.thread.is_not(None),
+                        near.c.thread == _i.c.thread,
+                        near.c.place.between(_i.c.place - WINDOW, _i.c.place + WINDOW),
+                    ),
+                )
+                .where(_i.c.number.in_(some), _visible(reader, near))
+            )
+            found.update(dict.fromkeys(self._connection.execute(query).scalars()))
+        return list(found)
+
+    def passages(self, reader: Reader, numbers: Sequence[int]) -> list[tuple[int, int, Memory, bytes | None]]:
+        """Number, place, memory and vector of what the reader may see of these."""
+        found = []
+        for some in _batches(numbers):
+            query = (
+                select(_i.c.number, _i.c.place, _i.c.vector, _i.c.model, *_COLUMNS)
+                .join(_m, _m.c.id == _i.c.memory_id)
+                .where(_i.c.number.in_(some), _visible(reader), _visible_rows(reader))
+            )
+            rows = self._connection.execute(query)
+            found += [(int(row.number), int(row.place), _memory(row), row.vector) for row in rows]
+        return found
+
+    def allowed(self, numbers: Sequence[int], filters: Filters) -> set[int]:
+        """Those that the filters let through."""
+        if not filters.any:
+            return set(numbers)
+        kept: set[int] = set()
+        for some in _batches(numbers):
+            query = select(_i.c.number).join(_m, _m.c.id == _i.c.memory_id).where(_i.c.number.in_(some))
+            kept.update(self._connection.execute(query.where(_narrowed(filters))).scalars())
+        return kept
+
+    def similarities(self, vector: bytes, others: Mapping[int, bytes]) -> dict[int, float]:
+        return similarities(vector, others)
+
+    # Keeping the index whole: no reader, no content given out
+
+    def begin_reindex(self) -> None:
+        """Everything is to be indexed again, what is missing included."""
+        missing = select(_m.c.id).where(
+            _scope.in_(_LIVE), _m.c.superseded_by.is_(None), _m.c.id.not_in(select(_i.c.memory_id))
+        )
+        for some in _batches(list(self._connection.execute(missing).scalars())):
+            rows = self._connection.execute(select(*_COLUMNS).where(_m.c.id.in_(some)))
+            self._index([(_memory(row), None) for row in rows], None)
+        self._connection.execute(update(_i).values(model=None))
+        self._vectors.forget()
+
+    def turn_to(self, model: str) -> None:
+        """From now on, vectors of other models count as missing."""
+        self._connection.execute(update(_i).where(_i.c.model != model).values(model=None))
+        self._vectors.forget()
+
+    def pending(self) -> tuple[int, int]:
+        """How many have no vector, of how many."""
+        missing = select(func.count()).select_from(_i).where(_i.c.model.is_(None))
+        every = select(func.count()).select_from(_i)
+        count = self._connection.execute
+        return int(count(missing).scalar_one()), int(count(every).scalar_one())
+
+    def next_pending(self, limit: int) -> list[tuple[int, str]]:
+        """Number and text of memories that have no vector."""
+        query = (
+            select(_i.c.number, _m.c.content)
+            .join(_m, _m.c.id == _i.c.memory_id)
+            .where(_i.c.model.is_(None))
+            .order_by(_i.c.number)
+            .limit(limit)
+        )
+        return [(int(row.number), row.content) for row in self._connection.execute(query)]
+
+    def put_vectors(self, vectors: Mapping[int, bytes], model: str) -> None:
+        """Full text and vectors of some rows anew. A row that was edited or forgotten meanwhile is passed over."""
+        for some in _batches(list(vectors)):
+            rows = self._connection.execute(
+                select(_i, _m.c.content, _m.c.tags_json)
+                .join(_m, _m.c.id == _i.c.memory_id)
+                .where(_i.c.number.in_(some))
+            ).all()
+            full_text.drop(self._connection, [row.number for row in rows])
+            full_text.put(
+                self._connection,
+                [
+                    full_text.entry_of(
+                        row.number, dict(row._mapping), row.content, json.loads(row.tags_json or "[]")
+                    )
+                    for row in rows
+                ],
+            )
+            for row in rows:
+                self._connection.execute(
+                    update(_i)
+                    .where(_i.c.number == row.number)
+                    .values(vector=vectors[row.number], model=model)
+                )
+        self._vectors.forget()
+
+    # Small parts
+
+    def _index(
+        self,
+        entries: Sequence[tuple[Memory, bytes | None]],
+        model: str | None,
+        places: Mapping[str, int] | None = None,
+    ) -> None:
+        if not entries:
+            return
+        last: dict[tuple[str, str], int] = {}
+        rows: list[dict[str, Any]] = []
+        for memory, vector in entries:
+            place = (places or {}).get(memory.id)
+            if place is None:
+                place = self._next_place(memory, last)
+            rows.append(
+                {
+                    "memory_id": memory.id,
+                    "owner": memory.agent_id,
+                    "private": memory.scope == "private",
+                    "thread": memory.thread,
+                    "place": place,
+                    "moment": memory.moment,
+                    "vector": vector,
+                    "model": None if vector is None else model,
+                }
+            )
+        for row, number in zip(rows, self._numbers(len(rows)), strict=True):
+            row["number"] = number
+        self._insert(_i, rows)
+        full_text.put(
+            self._connection,
+            [
+                full_text.entry_of(row["number"], row, memory.content, memory.tags)
+                for row, (memory, _) in zip(rows, entries, strict=True)
+            ],
+        )
+
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `insert(table)`, without a look at every parameter of every row: imports have many."""
+        columns = list(rows[0])
+        mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
+        statement = (
+            f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
+        )
+        self._connection.exec_driver_sql(statement, [tuple(row.values()) for row in rows])
+
+    def _numbers(self, count: int) -> Sequence[int]:
+        """Numbers that were never used, in order."""
+        if self._connection.dialect.name == "sqlite":
+            # Nobody else can take one: a transaction that writes is alone.
+            last = text("SELECT seq FROM sqlite_sequence WHERE name = 'memory_index'")
+            first = int(self._connection.execute(last).scalar() or 0) + 1
+            return range(first, first + count)
+        drawn = text("SELECT nextval('memory_index_number_seq') FROM generate_series(1, :count)")
+        return sorted(int(n) for n in self._connection.execute(drawn, {"count": count}).scalars())
+
+    def _next_place(self, memory: Memory, last: dict[tuple[str, str], int]) -> int:
+        if memory.thread is None:
+            return 0
+        key = (memory.agent_id, memory.thread)
+        if key not in last:
+            query = select(func.max(_i.c.place)).where(
+                _i.c.owner == key[0], _i.c.thread.is_not(None), _i.c.thread == key[1]
+            )
+            last[key] = int(self._connection.execute(query).scalar() or 0)
+        last[key] += 1
+        return last[key]
+
+    def _unindex(self, ids: Sequence[str]) -> dict[str, int]:
+        """Out of every index. Returns the places they had."""
+        places: dict[str, int] = {}
+        for some in _batches(ids):
+            rows = self._connection.execute(
+                select(_i.c.memory_id, _i.c.number, _i.c.place).where(_i.c.memory_id.in_(some))
+            ).all()
+            full_text.drop(self._connection, [row.number for row in rows])
+            self._connection.execute(delete(_i).where(_i.c.memory_id.in_(some)))
+            places.update({row.memory_id: row.place for row in rows})
+        return places
+
+    def _ids_of(self, agent_id: str, scopes: Sequence[str] | None) -> list[str]:
+        query = select(_m.c.id).where(_m.c.agent_id == agent_id)
+        if scopes is not None:
+            query = query.where(_scope.in_(scopes))
+        return [str(found) for found in self._connection.execute(query).scalars()]
+
+
+def _visible(reader: Reader, table: Any = _i) -> ColumnElement[bool]:
+    """The reader's filter over the index."""
+    shared: ColumnElement[bool] = table.c.private.is_(False)
+    if reader.owners is not None:
+        shared = and_(shared, table.c.owner.in_(reader.owners))
+    if reader.agent_id is None:
+        return shared
+    return or_(shared, and_(table.c.private.is_(True), table.c.owner == reader.agent_id))
+
+
+def _visible_rows(reader: Reader) -> ColumnElement[bool]:
+    """The same over the rows themselves."""
+    shared = _scope == "global"
+    if reader.owners is not None:
+        shared = and_(shared, _owner.in_(reader.owners))
+    if reader.agent_id is None:
+        return shared
+    return or_(shared, and_(_m.c.scope == "private", _m.c.agent_id == reader.agent_id))
+
+
+def _narrowed(filters: Filters) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = true()
+    if filters.scope is not None:
+        found = and_(found, _i.c.private.is_(filters.scope == "private"))
+    if filters.since is not None:
+        found = and_(found, _i.c.moment >= filters.since)
+    if filters.until is not None:
+        found = and_(found, _i.c.moment < filters.until)
+    if filters.tags:
+        patterns = [full_text.tag_pattern(tag) for tag in filters.tags]
+        found = and_(found, or_(*(_m.c.tags_json.like(p, escape="!") for p in patterns)))
+    return found
+
+
+def _values(memory: Memory) -> dict[str, Any]:
+    return {
+        "id": memory.id,
+        "agent_id": memory.agent_id,
+        "scope": memory.scope,
+        "content": memory.content,
+        "tags_json": json.dumps(memory.tags, ensure_ascii=False) if memory.tags else None,
+        "thread": memory.thread,
+        "source_ref": memory.source_ref,
+        "file": memory.file,
+        "occurred_at": memory.occurred_at,
+        "created_at": memory.created_at,
+        "updated_at": memory.updated_at,
+        "pinned_at": memory.pinned_at,
+        "superseded_by": memory.superseded_by,
+    }
+
+
+def _memory(row: Any, scope: Any = None) -> Memory:
+    return Memory(
+        id=str(row.id),
+        agent_id=owner_of(row.agent_id),
+        scope=scope or row.scope or "global",
+        content=row.content,
+        tags=tuple(json.loads(row.tags_json)) if row.tags_json else (),
+        thread=row.thread,
+        source_ref=row.source_ref,
+        file=row.file,
+        occurred_at=row.occurred_at,
+        created_at=str(row.created_at or ""),
+        updated_at=str(row.updated_at or row.created_at or ""),
+        pinned_at=row.pinned_at,
+        superseded_by=row.superseded_by,
+    )
+
+
+def _batches(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))

@@ -1,0 +1,387 @@
+"""Memories: who sees what, what is found, and what stays after changes, crashes and goodbyes. On both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from coterie.app import opened
+from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
+from coterie.core.memory import Filters
+from coterie.engine import memory_text
+from coterie.engine.gateway import Gateway
+from coterie.engine.home import Home
+from coterie.engine.memories import MemoryHandle
+from coterie.store.database import Database
+
+Open = Callable[[], AbstractContextManager[Gateway]]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens the same household every time, on each of the two databases."""
+    home = tmp_path / "home"
+    home.mkdir()
+    lines = "version: 1\n"
+    if request.param == "postgresql":
+        lines += f"database: {{url: '{request.getfixturevalue('postgres_url')}'}}\n"
+    lines += """agents:
+  roster:
+    - {name: dot}
+    - {name: rose}
+    - {name: hermit, memory: {read_policy: isolated}}
+    - {name: friend, memory: {read_policy: group, group: [rose]}}
+"""
+    (home / "agent.yaml").write_text(lines)
+
+    @contextmanager
+    def open_it() -> Iterator[Gateway]:
+        with opened(Home(home)) as gateway:
+            yield gateway
+
+    return open_it
+
+
+def texts(gateway: Gateway, agent: str | None, query: str, **more: Any) -> set[str]:
+    return {hit.memory.content for hit in gateway.memories.as_(agent).recall(query, limit=50, **more)}
+
+
+def tell(gateway: Gateway, agent: str | None, content: str, **more: Any) -> str:
+    return gateway.memories.as_(agent).remember(content, **more).id
+
+
+def test_each_sees_its_own_and_what_its_policy_lets_it_see(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "the boat of dot is for everybody")
+        tell(gateway, "dot", "the boat key of dot", scope="private")
+        tell(gateway, "rose", "the boat of rose is for everybody")
+        tell(gateway, "rose", "the boat key of rose", scope="private")
+        tell(gateway, "hermit", "the boat of the hermit")
+        tell(gateway, None, "the boat of the house")
+        shared = {
+            "the boat of dot is for everybody",
+            "the boat of rose is for everybody",
+            "the boat of the hermit",
+            "the boat of the house",
+        }
+        assert texts(gateway, "dot", "boat") == shared | {"the boat key of dot"}
+        assert texts(gateway, "rose", "boat") == shared | {"the boat key of rose"}
+        assert texts(gateway, None, "boat") == shared
+        assert texts(gateway, "main", "boat") == shared
+        assert texts(gateway, "hermit", "boat") == {"the boat of the hermit"}
+        assert texts(gateway, "friend", "boat") == {"the boat of rose is for everybody"}
+        for mode in ("text", "vector"):
+            assert "the boat key of dot" not in texts(gateway, "rose", "boat key of dot", mode=mode)
+            assert "the boat key of dot" in texts(gateway, "dot", "boat key of dot", mode=mode)
+
+
+def test_what_another_owns_cannot_be_reached_by_its_id(house: Open) -> None:
+    with house() as gateway:
+        secret = tell(gateway, "dot", "the boat key", scope="private")
+        for other in ("rose", None):
+            handle = gateway.memories.as_(other)
+            attempts: tuple[Callable[[MemoryHandle], object], ...] = (
+                lambda h: h.get(secret),
+                lambda h: h.update(secret, content="mine now"),
+                lambda h: h.forget(secret),
+                lambda h: h.history(secret),
+                lambda h: h.remember("a newer one", supersedes=secret),
+            )
+            for attempt in attempts:
+                with pytest.raises(NotFound):
+                    attempt(handle)
+        assert gateway.memories.as_("dot").get(secret).content == "the boat key"
+        shared = tell(gateway, "dot", "for all")
+        with pytest.raises(Conflict):
+            gateway.memories.as_("rose").forget(shared, own=True)
+        with pytest.raises(InvalidRequest):
+            gateway.memories.as_("rose").update(shared, scope="private")
+
+
+@pytest.mark.parametrize(
+    ("agent", "scope"), [(None, "private"), ("dot", "archived"), ("dot", "secret"), (None, "archived")]
+)
+def test_what_cannot_be_stored_is_refused(house: Open, agent: str | None, scope: str) -> None:
+    with house() as gateway:
+        with pytest.raises(InvalidRequest):
+            tell(gateway, agent, "something", scope=scope)
+        for content in ("", "  \n"):
+            with pytest.raises(InvalidRequest):
+                tell(gateway, "dot", content)
+        assert gateway.memories.as_("dot").counts() == []
+
+
+def test_an_agent_that_leaves_takes_its_memories_along_and_brings_them_back(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "the boat is blue")
+        tell(gateway, "dot", "the boat key", scope="private")
+        gateway.registry.delete("dot")
+        assert texts(gateway, "rose", "boat blue key") == set()
+        with pytest.raises(NotFound):
+            gateway.memories.as_("dot")
+        assert gateway.memories.archived_count("dot").archived == 2
+        gateway.registry.restore("dot")
+        assert texts(gateway, "dot", "boat blue key") == {"the boat is blue", "the boat key"}
+        assert texts(gateway, "rose", "boat blue key") == {"the boat is blue"}
+        assert texts(gateway, "dot", "boat", mode="vector") == set()
+        while gateway.memories.reindex_some().pending:
+            pass
+        assert texts(gateway, "dot", "boat", mode="vector") == {"the boat is blue", "the boat key"}
+        gateway.registry.purge("dot")
+        assert texts(gateway, "rose", "boat blue key") == set()
+        gateway.registry.create("dot")
+        assert texts(gateway, "dot", "boat blue key") == set()
+
+
+def test_nothing_of_a_purged_agent_is_left_in_the_files(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with opened(Home(home)) as gateway:
+        gateway.registry.create("dot")
+        for number in range(300):
+            tell(gateway, "dot", f"xylophone number {number} of the quartermaster", scope="private")
+            tell(gateway, None, f"something else {number}")
+        gateway.registry.purge("dot")
+        found = [p.name for p in home.glob("coterie.db*") if b"xyloph" in p.read_bytes()]
+        assert found == []
+        assert len(texts(gateway, None, "something else 7")) == 50
+
+
+# Finding
+
+
+def test_words_are_found_in_other_forms_and_with_their_neighbours(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        handle.remember("Rose: Which instruments do you play?", thread="talk", source_ref="1")
+        handle.remember("Dot: The violin, since I was four.", thread="talk", source_ref="2")
+        handle.remember("Dot: We baked three loaves of rye bread.", thread="other", source_ref="3")
+        hits = handle.recall("what instrument does dot play?", mode="text")
+        assert {hit.memory.source_ref for hit in hits[:2]} == {"1", "2"}
+        assert handle.recall("baking a loaf")[0].memory.source_ref == "3"
+
+
+def test_a_neighbour_that_is_private_to_another_says_nothing(house: Open) -> None:
+    with house() as gateway:
+        dot = gateway.memories.as_("dot")
+        dot.remember("the code of the vault is zanzibar", thread="t", scope="private")
+        dot.remember("an open remark", thread="t")
+        assert texts(gateway, "rose", "zanzibar vault", mode="text") == set()
+        assert "an open remark" in texts(gateway, "dot", "zanzibar vault", mode="text")
+
+
+def test_time_words_find_what_happened_then(house: Open) -> None:
+    today = datetime.now(UTC)
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        handle.remember("we painted the boat", occurred_at="2023-05-08T13:56:00Z")
+        handle.remember("we painted the boat again and again", occurred_at="2023-09-02")
+        handle.remember("the dentist was kind", occurred_at=(today - timedelta(days=1)).isoformat())
+        handle.remember("the dentist was late", occurred_at=(today - timedelta(days=30)).isoformat())
+        assert (
+            handle.recall("What did we decide about the boat in May?")[0].memory.content
+            == "we painted the boat"
+        )
+        assert handle.recall("the boat on 2 September 2023")[0].memory.content.endswith("again and again")
+        assert handle.recall("what happened yesterday?")[0].memory.content == "the dentist was kind"
+        since = Filters(since=(today - timedelta(days=2)).isoformat())
+        assert texts(gateway, "dot", "dentist boat", filters=since) == {"the dentist was kind"}
+
+
+def test_tags_and_scope_narrow_a_search(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "boat one", tags=["sea", "100%"])
+        tell(gateway, "dot", "boat two", tags=["lake"], scope="private")
+        assert texts(gateway, "dot", "boat", filters=Filters(tags=("sea",))) == {"boat one"}
+        assert texts(gateway, "dot", "boat", filters=Filters(tags=("100%",))) == {"boat one"}
+        assert texts(gateway, "dot", "boat", filters=Filters(tags=("10_%",))) == set()
+        assert texts(gateway, "dot", "boat", filters=Filters(scope="private")) == {"boat two"}
+        assert texts(gateway, None, "boat", filters=Filters(scope="private")) == set()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', "'", "NEAR(a b)", "a* OR b", "col:x", "-", "^a", "(", "🦊", "a\x01b", "boat " * 10_000,
+     " ".join(f"w{n}" for n in range(10_000)), "part : shared0", "%", "\\", ":me", "AND", "é", "日本"],
+)  # fmt: skip
+def test_no_question_breaks_the_query_language(house: Open, query: str) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "the boat key", scope="private")
+        tell(gateway, "rose", "a plain remark")
+        assert "the boat key" not in texts(gateway, "rose", query)
+
+
+def test_near_duplicates_collapse_and_their_rows_stay(house: Open) -> None:
+    with house() as gateway:
+        for _ in range(3):
+            tell(gateway, "dot", "The boat is blue.")
+        tell(gateway, "dot", "the boat is blue")
+        tell(gateway, "dot", "the oars are red and long")
+        assert len(gateway.memories.as_("dot").recall("blue boat oars")) == 2
+        assert len(gateway.memories.as_("dot").page()[0]) == 5
+
+
+def test_a_newer_fact_takes_the_place_of_an_older_one(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        first = handle.remember("the boat lies in Kiel")
+        second = handle.remember("the boat lies in Lübeck", supersedes=first.id)
+        third = handle.remember("the boat lies in Rostock", supersedes=second.id)
+        assert texts(gateway, "dot", "where does the boat lie?") == {"the boat lies in Rostock"}
+        assert [m.content[-6:] for m in handle.history(third.id)] == ["Lübeck", "n Kiel"]
+        handle.forget(third.id)
+        assert handle.page(superseded=True)[0] == []
+
+
+def test_an_edited_memory_is_found_by_what_it_says_now(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        made = handle.remember("the boat is blue", tags=["sea"])
+        handle.update(made.id, content="the bicycle is green", pinned=True)
+        for mode in ("text", "hybrid"):
+            assert texts(gateway, "dot", "boat", mode=mode) <= {"the bicycle is green"}
+        assert texts(gateway, "dot", "boat", mode="text") == set()
+        assert texts(gateway, "dot", "bicycle", mode="text") == {"the bicycle is green"}
+        after = handle.get(made.id)
+        assert after.tags == ("sea",) and after.pinned_at is not None
+        handle.update(made.id, scope="private")
+        assert texts(gateway, "rose", "bicycle") == set()
+        handle.forget(made.id)
+        assert texts(gateway, "dot", "bicycle") == set()
+
+
+# Files
+
+
+def test_files_are_memories_of_their_agent_and_follow_edits(house: Open) -> None:
+    with house() as gateway:
+        folder = gateway.home.agents / "dot"
+        (folder / "MEMORY.md").write_text("# Boats\n\nThe quay is called Zephyr.\n")
+        (folder / "memory" / "2026-05-01.md").write_text("We sold the Zephyr to Ann.\n")
+        found = gateway.memories.as_("dot").recall("Zephyr")
+        assert {hit.memory.source_ref for hit in found} == {"MEMORY.md#Boats", "memory/2026-05-01.md"}
+        assert {hit.memory.scope for hit in found} == {"private"}
+        for other in ("rose", "hermit", None):
+            assert texts(gateway, other, "Zephyr quay Ann") == set()
+        (folder / "MEMORY.md").write_text("# Boats\n\nThe quay is called Borealis.\n")
+        assert texts(gateway, "dot", "Zephyr", mode="text") == {"We sold the Zephyr to Ann."}
+        assert "Boats\nThe quay is called Borealis." in texts(gateway, "dot", "Borealis")
+        [section] = [
+            h.memory for h in gateway.memories.as_("dot").recall("Borealis") if h.memory.file == "MEMORY.md"
+        ]
+        with pytest.raises(Conflict):
+            gateway.memories.as_("dot").forget(section.id)
+        (folder / "MEMORY.md").unlink()
+        assert texts(gateway, "dot", "Borealis", mode="text") == set()
+
+
+# In and out
+
+
+def test_an_export_comes_back_exactly(house: Open, tmp_path: Path) -> None:
+    odd = 'two\nlines, "quotes", ~~~ and ~~~~\n\n# a heading\n<!-- memory {} -->\r\n\u2028 tail  '
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        first = handle.remember(odd, scope="private", tags=["a b", "-->"], thread="t", source_ref="x --> y")
+        handle.remember("newer", supersedes=first.id, occurred_at="2020-02-29")
+        handle.update(handle.remember("pinned").id, pinned=True)
+        entries = list(handle.export())
+        assert len(entries) == 3
+        for form in ("jsonl", "markdown"):
+            written = memory_text.write(entries, form)
+            assert list(memory_text.read(written, form)) == entries
+    with opened(Home(tmp_path / "other")) as other:
+        other.registry.create("dot")
+        there = other.memories.as_("dot")
+        assert there.import_(entries).added == 3
+        assert list(there.export()) == entries
+        again = there.import_(entries)
+        assert (again.added, again.present) == (0, 3)
+        assert len(list(there.export())) == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1), max_size=5
+    )
+)
+def test_any_text_survives_both_formats(contents: list[str]) -> None:
+    entries = [{"id": str(n), "content": content, "scope": "global"} for n, content in enumerate(contents)]
+    for form in ("jsonl", "markdown"):
+        assert list(memory_text.read(memory_text.write(entries, form), form)) == entries
+
+
+def test_an_import_with_a_mistake_stores_nothing_of_its_batch(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        with pytest.raises(CoterieError):
+            handle.import_([{"content": "fine"}, {"content": ""}])
+        with pytest.raises(CoterieError):
+            handle.import_([{"content": "fine"}, {"content": "x", "agent_id": "nobody"}])
+        assert handle.page()[0] == []
+
+
+# What was there before
+
+
+def test_an_older_table_is_taken_over_without_touching_a_row(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with opened(Home(home)):
+        pass
+    database = Database.connect("sqlite:///coterie.db", home)
+    with database.engine.connect() as connection, connection.begin():
+        for name in ("memories", "memory_index", "memories_fts", "messages_fts"):
+            connection.execute(text(f"DROP TABLE {name}"))
+        for name in ("messages_found", "messages_lost"):
+            connection.execute(text(f"DROP TRIGGER {name}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+        connection.execute(
+            text(
+                "CREATE TABLE memories (id TEXT PRIMARY KEY, content TEXT NOT NULL, mood TEXT, created_at TEXT)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO memories VALUES ('a', 'the old boat', 'calm', '2024-01-01'), ('b', 'the oars', NULL, NULL)"
+            )
+        )
+    database.close()
+    with opened(Home(home)) as gateway:
+        assert texts(gateway, None, "boat oars") == {"the old boat", "the oars"}
+        assert {m.agent_id for m in gateway.memories.as_(None).page()[0]} == {"main"}
+        assert gateway.memories.as_("main").recall("boat")[0].memory.scope == "global"
+        gateway.memories.as_(None).remember("a new boat")
+        assert "a new boat" in texts(gateway, "main", "boat")
+        with gateway.store.read() as tx:
+            rows = tx.connection.execute(  # type: ignore[attr-defined]
+                text("SELECT id, content, mood, created_at, agent_id, scope FROM memories WHERE id < 'c'")
+            ).all()
+        assert [tuple(row) for row in rows if row[0] in "ab"] == [
+            ("a", "the old boat", "calm", "2024-01-01", None, None),
+            ("b", "the oars", None, None, None, None),
+        ]
+
+
+def test_a_change_of_model_makes_new_vectors_and_searching_goes_on(house: Open) -> None:
+    with house() as gateway:
+        for number in range(600):
+            tell(gateway, "dot", f"boat number {number}", thread="t")
+        gateway.memories.begin_reindex()
+        assert gateway.memories.progress().pending == 600
+        assert "boat number 7" in texts(gateway, "dot", "boat number 7")
+        assert gateway.memories.reindex_some().pending == 600 - 256
+    with house() as gateway:
+        assert gateway.memories.progress().pending == 600 - 256
+        while gateway.memories.reindex_some().pending:
+            assert "boat number 7" in texts(gateway, "dot", "boat number 7")
+        assert "boat number 599" in texts(gateway, "dot", "boat number 599", mode="vector")
+        assert json.loads(json.dumps(gateway.memories.progress().total)) == 600

@@ -1,0 +1,213 @@
+"""What a turn recalls: from memories, files and past conversations, for itself alone and never stored."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from coterie.core.ports import ModelRequest
+from coterie.models.offline import OfflineModel
+from coterie.testing import Scripted, call
+from tests.support.house import FunctionModel, House, household, last_user, run
+
+ROSTER = """
+- {name: dot}
+- {name: rose}
+- {name: quiet, memory: {recall: false}}
+- {name: tagged, memory: {tags: [sea]}}
+- {name: brief, memory: {recall_tokens: 60}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def recalled(model: FunctionModel) -> str:
+    """The memory lines of the newest request, which stand in its trailing message."""
+    content = str(model.bodies[-1]["messages"][-1]["content"])
+    return content.partition("\nmemory: ")[2].removesuffix("\n</context>")
+
+
+def echo(request: ModelRequest) -> Scripted:
+    return "Understood."
+
+
+async def talk(house: House, agent: str, text: str, session: str = "main") -> str:
+    key = f"agent:{agent}:{session}" if session == "main" else f"agent:{agent}:dm:{session}"
+    outcome = await house.say(text, key)
+    assert outcome.error is None
+    return outcome.text
+
+
+def test_what_was_said_on_monday_is_recalled_on_friday_in_another_session(home: Path) -> None:
+    model = FunctionModel(echo)
+
+    async def story() -> None:
+        async with household(home, model, roster=ROSTER) as house:
+            await talk(house, "dot", "The boat trip to Anholt leaves from pier nine.", "monday")
+            assert recalled(model) == ""
+            await talk(house, "dot", "From which pier does the boat trip leave?", "friday")
+            assert "pier nine" in recalled(model)
+            assert "conversation agent:dot:dm:monday" in recalled(model)
+            await talk(house, "rose", "From which pier does the boat trip leave?", "friday")
+            assert recalled(model) == ""
+            for message in await house.history("agent:dot:dm:friday"):
+                assert "pier nine" not in message.text
+                assert "pier nine" not in json.dumps(message.meta or {})
+
+    run(story())
+
+
+def test_the_offline_model_shows_its_memory(home: Path) -> None:
+    async def story() -> None:
+        async with household(home, OfflineModel(), roster=ROSTER) as house:
+            assert "memory_remember answered" in await talk(
+                house, "dot", "remember that the boat is blue", "monday"
+            )
+            friday = await talk(house, "dot", "Which colour has the boat?", "friday")
+            assert "That reminds me of" in friday and "the boat is blue" in friday
+            assert "agent:dot:dm:monday" in friday
+            told = await talk(house, "dot", "what do you remember about the boat?", "friday")
+            assert "the boat is blue" in told
+            rose = await talk(house, "rose", "what do you remember about the boat?", "friday")
+            assert "the boat is blue" not in rose.replace("the boat?", "")
+
+    run(story())
+
+
+def test_recall_keeps_to_policy_budget_and_pins(home: Path) -> None:
+    model = FunctionModel(echo)
+
+    async def story() -> None:
+        async with household(home, model, roster=ROSTER) as house:
+            memories = house.gateway.memories
+            for number in range(30):
+                memories.as_("dot").remember(f"boat story {number}: " + "the sea was rough that day " * 5)
+            memories.as_("rose").remember("the boat of rose is private", scope="private")
+            pinned = memories.as_("brief").remember("always say ahoy", scope="private")
+            memories.as_("brief").update(pinned.id, pinned=True)
+            memories.as_("dot").remember("the sea boat has a tag", tags=["sea"])
+            await talk(house, "dot", "tell me a boat story")
+            assert 200 < len(recalled(model)) <= 800 * 3.5
+            assert "private" not in recalled(model)
+            await talk(house, "quiet", "tell me a boat story")
+            assert recalled(model) == ""
+            await talk(house, "tagged", "tell me about the boat on the sea")
+            assert recalled(model).count("\n- ") == 1 and "has a tag" in recalled(model)
+            assert "shared by dot" in recalled(model)
+            await talk(house, "brief", "good morning to everybody in this house")
+            assert "always say ahoy" in recalled(model) and len(recalled(model)) <= 60 * 3.5
+
+    run(story())
+
+
+def test_what_stands_in_the_prompt_is_not_recalled_again(home: Path) -> None:
+    model = FunctionModel(echo)
+
+    async def story() -> None:
+        async with household(home, model, roster=ROSTER) as house:
+            folder = home / "agents" / "dot"
+            (folder / "MEMORY.md").write_text("# Boats\n\nThe quay is called Zephyr.\n")
+            (folder / "memory" / "2026-05-01.md").write_text("The Zephyr quay was painted.\n")
+            await talk(house, "dot", "what about the Zephyr quay?")
+            assert "is called Zephyr" in str(model.bodies[-1]["messages"][0]["content"])
+            assert "was painted" in recalled(model) and "is called" not in recalled(model)
+            assert "your file memory/2026-05-01.md" in recalled(model)
+
+    run(story())
+
+
+def test_the_tools_remember_once_find_and_forget_only_their_own(home: Path) -> None:
+    ids: dict[str, str] = {}
+
+    def reply(request: ModelRequest) -> Scripted:
+        asked = last_user(request)
+        if request.messages[-1].role == "tool":
+            return request.messages[-1].text
+        name, _, rest = asked.partition(" ")
+        if name == "store":
+            return call("memory_remember", {"content": rest})
+        if name == "share":
+            return call("memory_remember", {"content": rest, "scope": "global"})
+        if name == "find":
+            return call("memory_recall", {"query": rest})
+        if name == "drop":
+            return call("memory_forget", {"id": ids[rest]})
+        if name == "log":
+            return call("memory_log", {"text": rest})
+        if name == "write":
+            return call("memory_edit", {"new": rest})
+        return "?"
+
+    async def story() -> None:
+        async with household(home, FunctionModel(reply), roster=ROSTER) as house:
+            ids["mine"] = json.loads(await talk(house, "dot", "store the boat key is under the mat"))["id"]
+            ids["ours"] = json.loads(await talk(house, "dot", "share the boat is blue"))["id"]
+            found = json.loads(await talk(house, "dot", "find boat", "other"))
+            assert {m["scope"] for m in found["memories"]} == {"private", "global"}
+            found = json.loads(await talk(house, "rose", "find boat"))
+            assert [m["content"] for m in found["memories"]] == ["the boat is blue"]
+            assert "error" in await talk(house, "rose", "drop mine")
+            assert "belongs to another" in await talk(house, "rose", "drop ours")
+            assert await talk(house, "dot", "drop mine") == "forgotten"
+            assert "noted in memory/" in await talk(house, "dot", "log we met the harbourmaster")
+            assert await talk(house, "dot", "write The harbourmaster is Ann.") == "MEMORY.md is changed"
+            found = json.loads(await talk(house, "dot", "find harbourmaster", "third"))
+            assert {m["sourceRef"].split("#")[0][:9] for m in found["memories"][:2]} == {
+                "MEMORY.md",
+                "memory/20",
+            }
+
+    run(story())
+
+
+def test_a_call_that_is_made_again_after_a_crash_remembers_nothing_twice(home: Path) -> None:
+    def reply(request: ModelRequest) -> Scripted:
+        if request.messages[-1].role == "tool":
+            return "done"
+        return call("memory_remember", {"content": "the anchor weighs nine stone"})
+
+    async def story() -> None:
+        async with household(home, FunctionModel(reply), roster=ROSTER) as house:
+            sent = await house.send("note it", "agent:dot:main")
+            # The claim, the reply with the call, and then the result, which never reaches the disk.
+            house.power.arm(3, kept=False)
+            await house.power.happened.wait()
+            await house.crash()
+            await house.restart()
+            assert (await house.outcome(sent)).text == "done"
+            handle = house.gateway.memories.as_("dot")
+            assert len(handle.page()[0]) == 1
+
+    run(story())
+
+
+def test_search_holds_when_the_file_is_written_anew(home: Path) -> None:
+    """Rows that are gone leave gaps, and writing the file anew closes them: what is found must not shift with them."""
+    model = FunctionModel(echo)
+
+    async def story() -> None:
+        async with household(home, model, roster=ROSTER) as house:
+            for number in range(4):
+                await talk(
+                    house, "dot", f"Berth {number} belongs to the boat number {number}0.", f"day{number}"
+                )
+            await house.engine.sessions.delete("agent:dot:dm:day0")
+            await house.engine.sessions.delete("agent:dot:dm:day2")
+            with sqlite3.connect(house.home / "coterie.db") as file:
+                file.execute("VACUUM")
+            file.close()
+            for number in (1, 3):
+                found = await house.engine.sessions.search(f"berth {number}", agent_id=None, limit=5)
+                assert [m.text[:7] for _, m in found] == [f"Berth {number}"]
+            await talk(house, "dot", "Berth 9 belongs to nobody.", "later")
+            await house.engine.sessions.delete("agent:dot:dm:day3")
+            found = await house.engine.sessions.search("berth", agent_id=None, limit=5)
+            assert sorted(m.text[:7] for _, m in found) == ["Berth 1", "Berth 9"]
+
+    run(story())
