@@ -47,10 +47,12 @@ def turn_ended(
 
 
 def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
-    """What a turn that begins is shown. It answers for all of it, unless a wake will do so later."""
+    """What a turn that begins is shown. A wake answers for all of it; a person's turn only if no wake will."""
     session_id = job.session_id
-    if job.kind == "wake" or not (
-        tx.turns.queued_wake(session_id) is not None or tx.runs.some_are_live(session_id)
+    if job.kind == "wake" or (
+        job.kind == "message"
+        and tx.turns.queued_wake(session_id) is None
+        and not tx.runs.some_are_live(session_id)
     ):
         tx.announcements.bind(session_id, job.run_id)
     return tx.announcements.shown(session_id)
