@@ -353,6 +353,29 @@ def test_many_children_make_one_turn_and_never_more_than_may_run_at_once(home: P
     run(story())
 
 
+def test_children_and_messages_on_postgresql(home: Path, postgres_url: str) -> None:
+    async def story() -> None:
+        minds = Minds()
+        minds.says["go"] = once(
+            *(spawning(f"number {n}") for n in range(8)),
+            asking("rose", "number 8", mode="async"),
+            asking("miles", "number 9"),
+        )
+        settings = f"database: {{url: '{postgres_url}'}}\nsubagents: {{max_concurrent: 8}}"
+        async with household(home, minds.model, roster=ROSTER, settings=settings) as house:
+            assert '"complete"' in (await house.say("go")).text
+            await settled(house)
+            history = await house.history()
+            assert len(lines(history)) == 9
+            expected = [f"main says: number {n}" for n in range(8)] + ["Rose says: number 8"]
+            assert [m.text for m in history if m.text.startswith("all in")] == [
+                f"all in: {', '.join(sorted(expected))}"
+            ]
+            assert minds.model.refused == []
+
+    run(story())
+
+
 def test_the_bounds_of_one_session_and_of_one_agent(home: Path) -> None:
     async def story() -> None:
         minds, release = Minds(), asyncio.Event()

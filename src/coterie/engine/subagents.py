@@ -304,10 +304,12 @@ class Subagents:
         if run.announce and run.requester_session_id is not None:
             self._rouse(run.requester_session_id)
 
-    def announces_now(self, run_id: str) -> None:
-        """Its requester no longer waits for it."""
-        if (run := self._known.get(run_id)) is not None:
-            self._known[run_id] = replace(run, announce=True)
+    def announces_now(self, run: SubagentRun) -> None:
+        """Its requester no longer waits for it; it may have ended since that was written down."""
+        if (known := self._known.get(run.run_id)) is not None:
+            self._known[run.run_id] = replace(known, announce=True)
+        elif run.requester_session_id is not None:
+            self._rouse(run.requester_session_id)
 
     def _rouse(self, session_id: str) -> None:
         worker = self._dispatcher.worker(session_id)
