@@ -58,15 +58,8 @@ def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
     return tx.announcements.shown(session_id)
 
 
-def post(
-    tx: StoreTransaction, session: Session, announcement: Announcement, run: SubagentRun | None, at: str
-) -> None:
-    """The line into the session's inbox, and a wake behind it."""
-    note(tx, session, announcement, at)
-    ask_for_wake(tx, announcement, run, at)
-
-
 def note(tx: StoreTransaction, session: Session, announcement: Announcement, at: str) -> None:
+    """The line into the session's inbox; it asks for no turn, so it steers none."""
     assert announcement.message_id is not None
     default = tx.agents.default()
     tx.turns.post(
@@ -146,5 +139,6 @@ def _announce(tx: StoreTransaction, run: SubagentRun, at: str) -> None:
         note(tx, session, announcement, at)
     else:
         tx.announcements.add(announcement)
-        post(tx, session, announcement, run, at)
+        note(tx, session, announcement, at)
+        ask_for_wake(tx, announcement, run, at)
     log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)
