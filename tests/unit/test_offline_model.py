@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.core.message import Message, TextPart, ToolCall
 from coterie.core.ports import ModelRequest, Reply, TextDelta, ToolSchema
-from coterie.models.offline import OfflineModel
+from coterie.models.offline import OfflineModel, respond
 
 TOOLS = tuple(
     ToolSchema(name, "", {"type": "object"})
@@ -170,3 +170,43 @@ def test_no_message_makes_it_call_for_ever(said: str, backlog: bool) -> None:
             return
         messages += [asked_for(*calls), *(result(call, "skipped") for call in calls)]
     pytest.fail("it called twice for one message")
+
+
+PEERS = "You are main.\n\nAgents you can ask with agents_message; …:\n- rose (Rose): Knows plants\n- dot"
+TOGETHER = tuple(
+    ToolSchema(name, "", {"type": "object"})
+    for name in ("agents_message", "agents_switch", "subagents_spawn")
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "tool", "arguments"),
+    [
+        (
+            "ask rose: which soil?",
+            "agents_message",
+            {"agentId": "rose", "content": "which soil?", "mode": "sync"},
+        ),
+        ("Tell Dot it rains", "agents_message", {"agentId": "dot", "content": "it rains", "mode": "async"}),
+        ("go to rose and discuss soil", "agents_switch", {"agentId": "rose", "message": "soil"}),
+        ("switch to dot", "agents_switch", {"agentId": "dot"}),
+        ("spawn a subagent to count planks", "subagents_spawn", {"task": "count planks"}),
+    ],
+)
+def test_it_shows_agents_at_work(said: str, tool: str, arguments: dict[str, str]) -> None:
+    made = respond(ModelRequest(PEERS, TOGETHER, [user(said)]))
+    assert not isinstance(made, str)
+    assert (made.tool, json.loads(made.arguments)) == (tool, arguments)
+
+
+@pytest.mark.parametrize("said", ["ask me anything", "tell nobody about it", "go to bed", "ask"])
+def test_it_takes_no_other_word_for_an_agent(said: str) -> None:
+    assert isinstance(respond(ModelRequest(PEERS, TOGETHER, [user(said)])), str)
+
+
+def test_it_passes_on_what_others_brought() -> None:
+    line = Message(id="s", role="system", origin="agent", text="[@agent:Rose#rose] finish")
+    context = 'results: …\n<result-ab from="Rose#rose" status="ok" task="x" run="r">\nloam\n</result-ab>'
+    said = respond(ModelRequest(PEERS, TOGETHER, [user("spawn x"), line], context))
+    assert isinstance(said, str)
+    assert "Rose is done (ok): loam" in said and "not a language model" in said
