@@ -458,17 +458,17 @@ class ActiveTurn:
         Nobody can see one without the other: agents that ask each other at the same moment would lock up.
         """
         async with self._changing_state:
-            first = self._waits == 0 and not self._waiting
 
             def both(tx: StoreTransaction) -> B:
                 begun = begin(tx)
-                if first:
+                if not self._marked:
                     tx.turns.move(self.job.run_id, TurnState.WAITING, epoch=self._around.epoch)
                 return begun
 
             begun = await self._around.store.transact(both)
             self._waits += 1
-            if first:
+            self._marked = True
+            if not self._waiting:
                 self._waiting = True
                 self._slot.give_back()
                 if self._clock is not None:
@@ -482,6 +482,8 @@ class ActiveTurn:
         return result
 
     _waiting = False
+    _marked = False
+    """The store says that it waits; the next step says that it runs."""
 
     async def _go_on(self) -> None:
         """Back to work, once nothing is waited for any more."""
@@ -491,14 +493,9 @@ class ActiveTurn:
             if self._waits or not self._waiting:
                 return
             await self._slot.take()
-            await self._move(TurnState.RUNNING)
             self._waiting = False
             if self._clock is not None:
                 self._clock.go_on()
-
-    async def _move(self, state: TurnState) -> None:
-        epoch = self._around.epoch
-        await self._around.store.transact(lambda tx: tx.turns.move(self.job.run_id, state, epoch=epoch))
 
     def followed_by(self, job: TurnJob, brain: Brain, live: LiveTurn) -> ActiveTurn:
         """The turn of the message that steered this one: same session, same agent, same slot."""
@@ -554,6 +551,7 @@ class ActiveTurn:
         )
 
     def _step(self, tx: StoreTransaction, **changes: Any) -> None:
+        self._marked = False
         tx.turns.step(
             self.job.run_id,
             epoch=self._around.epoch,
