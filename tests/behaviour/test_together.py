@@ -19,6 +19,7 @@ from coterie.core.message import Message
 from coterie.core.ports import ModelRequest
 from coterie.core.turn import TurnState
 from coterie.engine import active_turn
+from coterie.engine.preview import preview
 from coterie.testing import Scripted, call
 from tests.support.house import MAIN, FunctionModel, House, household, last_user, run, until
 
@@ -424,6 +425,8 @@ def test_a_user_turn_in_between_sees_results_and_the_wake_comes_after_the_last(h
             await house.say("go")
             while not any(state == "pending" for state, _ in (await states(house)).values()):
                 await asyncio.sleep(0.002)
+            seen = await preview(house.gateway, agent_id=None, session=MAIN)
+            assert found(seen.request) == ["fast one"]
             await house.say("how is it going?")
             assert found(minds.seen[-1][1]) == ["fast one"]
             assert not any(m.text.startswith("all in") for m in await house.history())

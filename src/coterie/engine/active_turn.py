@@ -140,8 +140,7 @@ class ActiveTurn:
                 yield event
 
     def _request(self) -> ModelRequest:
-        room = int(self._window() * RESULTS * compaction.CHARACTERS_PER_TOKEN)
-        context = context_text(self._around, self.session, self.brain, self.announced, room)
+        context = context_text(self._around, self.session, self.brain, self.announced, self._asking.model)
         return model_request(self.brain, self.transcript.sendable(), context)
 
     def _window(self) -> int:
@@ -656,14 +655,15 @@ def context_text(
     session: Session,
     brain: Brain,
     announced: Sequence[Announcement] = (),
-    room: int = 0,
+    model: str | None = None,
 ) -> str:
-    """Made for one request and never stored. `room` is for the results of other agents, in characters."""
+    """Made for one request and never stored. Results of other agents get a share of the model's window."""
     lines: dict[str, str] = {}
     for provider in around.context:
         lines.update(provider(session, brain))
     if announced:
-        lines["results"] = results_text(announced, room)
+        window = around.window(model or brain.model)
+        lines["results"] = results_text(announced, int(window * RESULTS * compaction.CHARACTERS_PER_TOKEN))
     return context_message(lines)
 
 

@@ -41,8 +41,9 @@ async def preview(gateway: Gateway, *, agent_id: str | None, session: str | None
 
 async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
     around = gateway.engine.around
-    request = model_request(brain, messages, context_text(around, session, brain))
     name = session.model or brain.model
+    announced = await around.store.look(lambda tx: tx.announcements.shown(session.id))
+    request = model_request(brain, messages, context_text(around, session, brain, announced, name))
     body = None
     try:
         model = await around.resolve_model(name)
