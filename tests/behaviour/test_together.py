@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from coterie import ToolContext, tool
 from coterie.core.announce import SubagentRun
 from coterie.core.errors import Conflict, NotFound
 from coterie.core.message import Message
 from coterie.core.ports import ModelRequest
 from coterie.core.turn import TurnState
 from coterie.engine import active_turn
+from coterie.engine.preview import preview
 from coterie.testing import Scripted, call
 from tests.support.house import MAIN, FunctionModel, House, household, last_user, run, until
 
@@ -249,6 +251,7 @@ def test_the_four_strategies(home: Path) -> None:
         (asking("../x", "x"), "agent_not_found"),
         (asking("gone", "x"), "agent_not_found"),
         (asking("hidden", "x"), "agent_not_accessible"),
+        (asking("like-hidden", "x"), "agent_not_accessible"),
         (asking("denied", "x"), "agent_not_accessible"),
         (asking("main", "x"), "delegation_limit"),
         (asking("default", "x"), "delegation_limit"),
@@ -275,7 +278,7 @@ def test_bad_requests_are_refused_and_change_nothing(home: Path, call_: Any, exp
         minds = Minds()
         minds.says["go"] = once(call_)
         roster = f"{ROSTER}\n- {{name: hidden, ui_visible: false}}\n- {{name: denied}}\n- {{name: gone}}\n"
-        roster += "- {name: main, agent_denylist: [denied]}"
+        roster += "- {name: main, agent_denylist: [denied]}\n- {name: like-hidden, extends: hidden}"
         async with household(home, minds.model, roster=roster) as house:
             house.gateway.registry.delete("gone")
             text = (await house.say("go")).text
@@ -352,6 +355,29 @@ def test_many_children_make_one_turn_and_never_more_than_may_run_at_once(home: P
     run(story())
 
 
+def test_children_and_messages_on_postgresql(home: Path, postgres_url: str) -> None:
+    async def story() -> None:
+        minds = Minds()
+        minds.says["go"] = once(
+            *(spawning(f"number {n}") for n in range(8)),
+            asking("rose", "number 8", mode="async"),
+            asking("miles", "number 9"),
+        )
+        settings = f"database: {{url: '{postgres_url}'}}\nsubagents: {{max_concurrent: 8}}"
+        async with household(home, minds.model, roster=ROSTER, settings=settings) as house:
+            assert '"complete"' in (await house.say("go")).text
+            await settled(house)
+            history = await house.history()
+            assert len(lines(history)) == 9
+            expected = [f"main says: number {n}" for n in range(8)] + ["Rose says: number 8"]
+            assert [m.text for m in history if m.text.startswith("all in")] == [
+                f"all in: {', '.join(sorted(expected))}"
+            ]
+            assert minds.model.refused == []
+
+    run(story())
+
+
 def test_the_bounds_of_one_session_and_of_one_agent(home: Path) -> None:
     async def story() -> None:
         minds, release = Minds(), asyncio.Event()
@@ -399,6 +425,8 @@ def test_a_user_turn_in_between_sees_results_and_the_wake_comes_after_the_last(h
             await house.say("go")
             while not any(state == "pending" for state, _ in (await states(house)).values()):
                 await asyncio.sleep(0.002)
+            seen = await preview(house.gateway, agent_id=None, session=MAIN)
+            assert found(seen.request) == ["fast one"]
             await house.say("how is it going?")
             assert found(minds.seen[-1][1]) == ["fast one"]
             assert not any(m.text.startswith("all in") for m in await house.history())
@@ -782,7 +810,107 @@ def test_latest_or_create_passes_over_a_session_that_waits(home: Path) -> None:
     run(story())
 
 
+def test_a_message_of_another_agent_steers_like_a_persons(home: Path) -> None:
+    async def story() -> None:
+        minds, asked = Minds(), asyncio.Event()
+
+        async def long_task(request: ModelRequest) -> Scripted:
+            if not any(m.role == "tool" for m in request.messages):
+                asked.set()
+                while len((await house.engine.queue("agent:rose:main"))[1]) < 2:
+                    await asyncio.sleep(0.002)
+                return [call("system_time")]
+            if any(m.text.startswith("skipped") for m in request.messages[-3:]):
+                return [call("system_time")]
+            return "long task is done"
+
+        minds.says["long"] = long_task
+        minds.says["[Backlog]"] = long_task
+        minds.says["ask"] = once(asking("rose", "quick question"))
+        async with household(home, minds.model, roster=ROSTER) as house:
+            long = await house.send("long", "agent:rose:main")
+            await asked.wait()
+            answer = json.loads((await house.say("ask")).text)
+            assert (answer["response"], answer["created"]) == ("Rose says: quick question", False)
+            assert (await house.outcome(long)).text == "long task is done"
+            theirs = await house.history("agent:rose:main")
+            assert [m.origin for m in theirs if m.role == "user"] == ["user", "agent", "system"]
+            assert minds.model.refused == []
+
+    run(story())
+
+
+def test_what_was_asked_of_one_agent_is_never_done_by_another(home: Path) -> None:
+    async def story() -> None:
+        minds, release = Minds(), asyncio.Event()
+
+        async def hold(request: ModelRequest) -> Scripted:
+            await release.wait()
+            return "held"
+
+        minds.says["hold"] = hold
+        minds.says["ask"] = once(asking("rose", "which soil?", session="latest"))
+        async with household(home, minds.model, roster=ROSTER) as house:
+            busy = await house.send("hold", "agent:rose:main")
+            await until(lambda: minds.seen)
+            asked = await house.send("ask")
+            while len((await house.engine.queue("agent:rose:main"))[1]) < 2:
+                await asyncio.sleep(0.002)
+            await house.engine.sessions.set_agent("agent:rose:main", "miles")
+            release.set()
+            await house.outcome(busy)
+            answer = json.loads((await house.outcome(asked)).text)
+            assert answer["status"] == "error" and "went to another agent" in answer["message"]
+            assert not any("which soil?" in last_user(r) for _, r in minds.seen)
+
+    run(story())
+
+
 # Stopping
+
+
+def test_stopping_a_session_that_is_idle_stops_its_children(home: Path) -> None:
+    async def story() -> None:
+        minds = Minds()
+
+        async def hangs(request: ModelRequest) -> Scripted:
+            await asyncio.Event().wait()
+            return ""
+
+        minds.says["hang"] = hangs
+        minds.says["go"] = once(spawning("hang one"))
+        async with household(home, minds.model, roster=ROSTER) as house:
+            await house.say("go")
+            assert await house.engine.stop_session(MAIN) == ("aborted", None)
+            assert [r.error for r in await runs(house)] == ["cancelled"]
+            assert await house.engine.stop_session(MAIN) == ("idle", None)
+
+    run(story())
+
+
+def test_a_wake_that_is_taken_back_leaves_its_results_blocked(home: Path) -> None:
+    async def story() -> None:
+        minds, release = Minds(), asyncio.Event()
+
+        async def hold(request: ModelRequest) -> Scripted:
+            await release.wait()
+            return "held"
+
+        minds.says["go"] = once(spawning("small task"), spawning("hold it"))
+        minds.says["hold"] = hold
+        async with household(home, minds.model, roster=ROSTER) as house:
+            await house.say("go")
+            while not (jobs := (await house.engine.queue(MAIN))[1]):
+                await asyncio.sleep(0.002)
+            assert await house.engine.cancel_queued(jobs[0].run_id) == "cancelled"
+            assert (await states(house))["small task"] == ("blocked", "its wake was taken back")
+            release.set()
+            await settled(house)
+            # The other child's end leaves a wake of its own, which answers for both.
+            assert (await house.history())[-1].text == "all in: held, main says: small task"
+            assert {state for state, _ in (await states(house)).values()} == {"delivered"}
+
+    run(story())
 
 
 def test_stop_reaches_the_children_and_wakes_nobody(home: Path) -> None:
@@ -947,7 +1075,7 @@ def test_a_wake_that_fails_leaves_its_results_blocked_and_a_retry_delivers_them(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("mode", ["spawn", "sync"])
+@pytest.mark.parametrize("mode", ["spawn", "sync", "async"])
 def test_a_power_cut_at_any_commit_loses_and_doubles_nothing(home: Path, mode: str, kept: bool) -> None:
     """I2 and I7, commit by commit."""
 
@@ -956,7 +1084,12 @@ def test_a_power_cut_at_any_commit_loses_and_doubles_nothing(home: Path, mode: s
         if mode == "spawn":
             minds.says["go"] = once(spawning("task one"), spawning("task two"))
         else:
-            minds.says["go"] = once(asking("rose", "task one"), asking("miles", "task two"))
+            minds.says["go"] = once(
+                asking("rose", "task one", mode=mode), asking("miles", "task two", mode=mode)
+            )
+        told = "main says: task one, main says: task two"
+        if mode == "async":
+            told = "Rose says: task one, miles says: task two"
         async with household(home, minds.model, roster=ROSTER) as house:
             for commit in range(1, 25):
                 session = (await house.engine.sessions.create()).key
@@ -980,9 +1113,9 @@ def test_a_power_cut_at_any_commit_loses_and_doubles_nothing(home: Path, mode: s
                     continue
                 assert len(await runs(house)) - before == 2, commit
                 finals = [m.text for m in history if m.role == "assistant" and m.text]
-                if mode == "spawn":
+                if mode != "sync":
                     assert len(lines(history)) == 2, commit
-                    assert finals[-1] == "all in: main says: task one, main says: task two"
+                    assert finals[-1] == f"all in: {told}"
                     assert sum(text.startswith("all in") for text in finals) == 1, commit
                 else:
                     assert len(finals) == 1 and finals[0].count('"complete"') == 2, (commit, finals)
@@ -1110,5 +1243,45 @@ def test_time_spent_waiting_does_not_count_as_the_tools(home: Path, monkeypatch:
         minds.says["garden"] = once(asking("rose", "which soil?"))
         async with household(home, minds.model, roster=ROSTER) as house:
             assert json.loads((await house.say("garden")).text)["response"] == "at last"
+
+    run(story())
+
+
+def test_two_waits_in_one_tool_leave_the_turn_as_it_was(home: Path) -> None:
+    async def story() -> None:
+        first, second = asyncio.Event(), asyncio.Event()
+        seen: list[TurnState] = []
+
+        @tool
+        async def ask_two(context: ToolContext) -> str:
+            """Wait for two people."""
+
+            async def state() -> TurnState:
+                return (await house.engine.outcome(context.run_id)).state
+
+            async def one(let_go: asyncio.Event) -> None:
+                await context.while_waiting(let_go.wait())
+                seen.append(await state())
+
+            both = asyncio.gather(one(first), one(second))
+            while await state() is not TurnState.WAITING:
+                await asyncio.sleep(0.001)
+            first.set()
+            await asyncio.sleep(0.02)
+            second.set()
+            await both
+            return "both answered"
+
+        def reply(request: ModelRequest) -> Scripted:
+            asked = last_user(request) == "go" and request.messages[-1].role == "user"
+            return [call("ask_two")] if asked else "done"
+
+        model = FunctionModel(reply)
+        async with household(home, model, tools=[ask_two], settings="turns: {concurrency: 1}") as house:
+            assert (await house.say("go")).text == "done"
+            assert seen == [TurnState.WAITING, TurnState.WAITING]  # until its next step
+            assert [m.text for m in await house.history() if m.role == "tool"] == ["both answered"]
+            # The one place was given back as often as it was taken.
+            assert (await house.say("hello", "agent:main:dm:other")).text == "done"
 
     run(story())

@@ -200,7 +200,11 @@ def model_server() -> Iterator[ModelServer]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            length = int(self.headers["Content-Length"])
+            raw = self.rfile.read(length)
+            if len(raw) < length:  # whoever asked was killed in the middle of it
+                self.close_connection = True
+                return
             server.raw.append(raw)
             try:
                 server.answer(Exchange(self, server, json.loads(raw)))

@@ -74,6 +74,17 @@ def test_a_first_conversation(place: Path) -> None:
         assert "Welcome" not in seen, "the welcome is said once"
 
 
+def test_an_agent_takes_the_person_to_another(place: Path) -> None:
+    with chatting(place) as pane:
+        pane.wait("main · offline/demo · session main")
+        pane.say("go to rose and discuss the roses")
+        pane.wait("you are with Rose now")
+        pane.wait("You said: “the roses”")
+        pane.wait("Rose · offline/demo")
+        pane.say("hello Rose")
+        pane.wait("You said: “hello Rose”")
+
+
 def test_lines_that_belong_together(place: Path) -> None:
     with chatting(place) as pane:
         pane.wait("session main")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coterie.core.message import ImagePart, Message, TextPart, ToolCall
 from coterie.core.ports import ModelRequest, Reply, TextDelta, ToolSchema
-from coterie.models.offline import LOOKS, OfflineModel
+from coterie.models.offline import LOOKS, OfflineModel, respond
 from coterie.models.tour import STEPS
 
 TOOLS = tuple(
@@ -245,3 +245,41 @@ def test_it_says_that_it_cannot_see() -> None:
     text = text_of(reply_to(picture))
     assert "an image (image/png, 4 bytes), which I cannot see" in text
     assert "not a language model" in text
+
+
+PEERS = "You are main.\n\nAgents you can ask with agents_message; …:\n- rose (Rose): Knows plants\n- dot"
+TOGETHER = tuple(
+    ToolSchema(name, "", {"type": "object"})
+    for name in ("agents_message", "agents_switch", "subagents_spawn")
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "tool", "arguments"),
+    [
+        (
+            "ask rose: which soil?",
+            "agents_message",
+            {"agentId": "rose", "content": "which soil?", "mode": "sync"},
+        ),
+        ("Tell Dot it rains", "agents_message", {"agentId": "dot", "content": "it rains", "mode": "async"}),
+        ("go to rose and discuss soil", "agents_switch", {"agentId": "rose", "message": "soil"}),
+        ("switch to dot", "agents_switch", {"agentId": "dot"}),
+        ("spawn a subagent to count planks", "subagents_spawn", {"task": "count planks"}),
+    ],
+)
+def test_it_shows_agents_at_work(said: str, tool: str, arguments: dict[str, str]) -> None:
+    made = respond(ModelRequest(PEERS, TOGETHER, [user(said)]))
+    assert (made.tool, json.loads(made.arguments or "")) == (tool, arguments)
+
+
+@pytest.mark.parametrize("said", ["ask me anything", "tell nobody about it", "go to bed", "ask"])
+def test_it_takes_no_other_word_for_an_agent(said: str) -> None:
+    assert respond(ModelRequest(PEERS, TOGETHER, [user(said)])).tool is None
+
+
+def test_it_passes_on_what_others_brought() -> None:
+    line = Message(id="s", role="system", origin="agent", text="[@agent:Rose#rose] finish")
+    context = 'results: …\n<result-ab from="Rose#rose" status="ok" task="x" run="r">\nloam\n</result-ab>'
+    said = respond(ModelRequest(PEERS, TOGETHER, [user("spawn x"), line], context)).text
+    assert "Rose is done (ok): loam" in said and "not a language model" in said

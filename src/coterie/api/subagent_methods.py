@@ -41,7 +41,7 @@ async def subagents_spawn(gateway: Gateway, params: p.SubagentSpawn) -> p.Subage
 
 @method("subagents.list", "read")
 async def subagents_list(gateway: Gateway, params: p.SubagentsList) -> p.SubagentRunList:
-    """Runs, newest first, each with how its result got back."""
+    """Runs, newest first, each with how its result got back; long tasks and results are cut at 4,000 characters."""
     found = await gateway.engine.subagents.list(
         requester=params.requester_session_key, status=params.status, before=params.before, limit=params.limit
     )

@@ -18,6 +18,7 @@ LONGEST_RESULT = 1_000_000
 CANCELLED = "cancelled"
 TIMEOUT = "timeout"
 _QUOTED = 120
+_IN_QUOTES = str.maketrans({'"': "'", "<": "‹", ">": "›"})
 
 RunKind = Literal["subagent", "message"]
 RunStatus = Literal["queued", "running", "completed", "error"]
@@ -147,8 +148,8 @@ def results_text(announcements: Sequence[Announcement], most: int) -> str:
         told = one.meta["announce"]
         result, source = told["result"], told["source"]
         fence = f"result-{hashlib.sha256((one.message_id or one.run_id).encode()).hexdigest()[:10]}"
-        who = one.text.removeprefix("[@agent:").removesuffix("] finish")
-        asked = " ".join(str(told["task"]["label"] or told["task"]["prompt"]).split()).replace('"', "'")
+        who = one.text.removeprefix("[@agent:").removesuffix("] finish").translate(_IN_QUOTES)
+        asked = " ".join(str(told["task"]["label"] or told["task"]["prompt"]).split()).translate(_IN_QUOTES)
         text = result["summary"]
         if len(text) > share:
             text = shortened(text, share, source["run_id"])

@@ -51,7 +51,10 @@ class Workspace(Protocol):
 
 
 class Colleagues(Protocol):
-    """Other agents, as one call of one turn may reach them."""
+    """Other agents, as one call of one turn may reach them.
+
+    A call asks for one thing: made again after a crash, it finds by its id what it began.
+    """
 
     def peers(self) -> list[dict[str, Any]]: ...
 

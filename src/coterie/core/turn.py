@@ -12,7 +12,9 @@ from coterie.core.message import Usage
 class TurnState(StrEnum):
     QUEUED = "queued"  # its message waits in the inbox
     RUNNING = "running"
-    WAITING = "waiting"  # holds its session but no slot: a child or a person has the word
+    WAITING = (
+        "waiting"  # holds its session but no slot: a child or a person has the word; until its next step
+    )
     INTERRUPTED = "interrupted"  # steered away from; a resume token is in the backlog
     DONE = "done"
     ERROR = "error"

@@ -150,9 +150,13 @@ class ActiveTurn:
         if not self._recalled:
             # Once per message: what a turn finds out later, it finds out by its tools.
             self._recalled = [await self._around.recall.for_turn(self.session, self.brain, messages)]
-        room = int(self._window() * RESULTS * compaction.CHARACTERS_PER_TOKEN)
         context = context_text(
-            self._around, self.session, self.brain, self._recalled[0], self.announced, room
+            self._around,
+            self.session,
+            self.brain,
+            self._recalled[0],
+            self.announced,
+            self._asking.model,
         )
         return model_request(self.brain, messages, context)
 
@@ -476,17 +480,17 @@ class ActiveTurn:
         Nobody can see one without the other: agents that ask each other at the same moment would lock up.
         """
         async with self._changing_state:
-            first = self._waits == 0 and not self._waiting
 
             def both(tx: StoreTransaction) -> B:
                 begun = begin(tx)
-                if first:
+                if not self._marked:
                     tx.turns.move(self.job.run_id, TurnState.WAITING, epoch=self._around.epoch)
                 return begun
 
             begun = await self._around.store.transact(both)
             self._waits += 1
-            if first:
+            self._marked = True
+            if not self._waiting:
                 self._waiting = True
                 self._slot.give_back()
                 if self._clock is not None:
@@ -500,6 +504,8 @@ class ActiveTurn:
         return result
 
     _waiting = False
+    _marked = False
+    """The store says that it waits; the next step says that it runs."""
 
     async def _go_on(self) -> None:
         """Back to work, once nothing is waited for any more."""
@@ -509,14 +515,9 @@ class ActiveTurn:
             if self._waits or not self._waiting:
                 return
             await self._slot.take()
-            await self._move(TurnState.RUNNING)
             self._waiting = False
             if self._clock is not None:
                 self._clock.go_on()
-
-    async def _move(self, state: TurnState) -> None:
-        epoch = self._around.epoch
-        await self._around.store.transact(lambda tx: tx.turns.move(self.job.run_id, state, epoch=epoch))
 
     def followed_by(self, job: TurnJob, brain: Brain, live: LiveTurn) -> ActiveTurn:
         """The turn of the message that steered this one: same session, same agent, same slot."""
@@ -573,6 +574,7 @@ class ActiveTurn:
         )
 
     def _step(self, tx: StoreTransaction, **changes: Any) -> None:
+        self._marked = False
         tx.turns.step(
             self.job.run_id,
             epoch=self._around.epoch,
@@ -678,16 +680,17 @@ def context_text(
     brain: Brain,
     recalled: str | None = None,
     announced: Sequence[Announcement] = (),
-    room: int = 0,
+    model: str | None = None,
 ) -> str:
-    """Made for one request and never stored. `room` is for the results of other agents, in characters."""
+    """Made for one request and never stored. Results of other agents get a share of the model's window."""
     lines: dict[str, str] = {}
     for provider in around.context:
         lines.update(provider(session, brain))
     if recalled is not None:
         lines["memory"] = recalled
     if announced:
-        lines["results"] = results_text(announced, room)
+        window = around.window(model or brain.model)
+        lines["results"] = results_text(announced, int(window * RESULTS * compaction.CHARACTERS_PER_TOKEN))
     return context_message(lines)
 
 

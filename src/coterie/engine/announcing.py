@@ -47,24 +47,19 @@ def turn_ended(
 
 
 def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
-    """What a turn that begins is shown. It answers for all of it, unless a wake will do so later."""
+    """What a turn that begins is shown. A wake answers for all of it; a person's turn only if no wake will."""
     session_id = job.session_id
-    if job.kind == "wake" or not (
-        tx.turns.queued_wake(session_id) is not None or tx.runs.some_are_live(session_id)
+    if job.kind == "wake" or (
+        job.kind == "message"
+        and tx.turns.queued_wake(session_id) is None
+        and not tx.runs.some_are_live(session_id)
     ):
         tx.announcements.bind(session_id, job.run_id)
     return tx.announcements.shown(session_id)
 
 
-def post(
-    tx: StoreTransaction, session: Session, announcement: Announcement, run: SubagentRun | None, at: str
-) -> None:
-    """The line into the session's inbox, and a wake behind it."""
-    note(tx, session, announcement, at)
-    ask_for_wake(tx, announcement, run, at)
-
-
 def note(tx: StoreTransaction, session: Session, announcement: Announcement, at: str) -> None:
+    """The line into the session's inbox; it asks for no turn, so it steers none."""
     assert announcement.message_id is not None
     default = tx.agents.default()
     tx.turns.post(
@@ -144,5 +139,6 @@ def _announce(tx: StoreTransaction, run: SubagentRun, at: str) -> None:
         note(tx, session, announcement, at)
     else:
         tx.announcements.add(announcement)
-        post(tx, session, announcement, run, at)
+        note(tx, session, announcement, at)
+        ask_for_wake(tx, announcement, run, at)
     log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)

@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
+from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
 from coterie.core.errors import NotFound
 from coterie.core.policy import HANDING_ON, NEEDS_OTHERS, Decision, permits, tool_decision
 from coterie.core.ports import ToolSchema
@@ -89,16 +90,23 @@ class Brains:
     def peers(self, agent_id: str, spec: AgentSpec) -> list[Peer]:
         """Other active agents that may be seen, through this agent's lists."""
         if self._visible is None:
+            active = (agent for agent in self._registry.agents() if agent.state is AgentState.ACTIVE)
             self._visible = {
-                agent.id: Peer(agent.id, agent.label, agent.spec.get("description"))
-                for agent in self._registry.agents()
-                if agent.state is AgentState.ACTIVE and agent.spec.get("ui_visible") is not False
+                agent.id: Peer(agent.id, agent.label, said.get("description"))
+                for agent in active
+                if (said := self._said(agent)).get("ui_visible") is not False
             }
         allow, deny = spec.agent_allowlist, spec.agent_denylist
         others = [peer for peer in self._visible.values() if peer.id != agent_id]
         if allow is None and not deny:
             return others
         return [peer for peer in others if permits(peer.id, allow, deny)]
+
+    def _said(self, agent: Agent) -> Mapping[str, Any]:
+        """Its entry; with a template, what the template says too. Most have none, and there may be a thousand."""
+        if agent.spec.get("extends") is None:
+            return agent.spec
+        return self._registry.spec(agent).model_dump(include={"description", "ui_visible"})
 
     def agent_of(self, session: Session) -> str:
         """Who runs a session now: its agent while that is active, else the default."""

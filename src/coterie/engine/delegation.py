@@ -115,7 +115,7 @@ class Delegation:
         )
         if answer is not None:
             return answer
-        self._subagents.announces_now(run_id)
+        self._subagents.announces_now(begun.run)
         message = "no answer yet; it goes on, and its result will be announced under this responseId"
         return {**_head(begun), "status": "timeout", "timeoutSeconds": seconds, "message": message}
 

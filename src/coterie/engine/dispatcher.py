@@ -229,6 +229,8 @@ class Dispatcher:
             active = replace(job, state=TurnState.RUNNING, epoch=self._around.epoch, agent_id=brain.agent_id)
             live = self._live.open(job.run_id, session.key)
             fitting = brain if job.hop == 0 else self._brains.for_session(session, brain.agent_id, job.hop)
+            if fitting is not brain:
+                log.info("run %s has other tools than the session's: handed on %d times", job.run_id, job.hop)
             return ActiveTurn(self._around, session, fitting, active, transcript, live, slot, announced)
 
         begun = await self._store.transact(lambda tx: self._claim(tx, worker, brain.agent_id, prepare))

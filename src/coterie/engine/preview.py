@@ -45,8 +45,10 @@ async def preview(
 async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
     around = gateway.engine.around
     recalled = await around.recall.for_turn(session, brain, messages)
-    request = model_request(brain, messages, context_text(around, session, brain, recalled))
     name = session.model or brain.model
+    announced = await around.store.look(lambda tx: tx.announcements.shown(session.id))
+    context = context_text(around, session, brain, recalled, announced, name)
+    request = model_request(brain, messages, context)
     body = None
     try:
         model = await around.resolve_model(name)

@@ -152,6 +152,7 @@ class Subagents:
         run, session = await self._store.transact(begin)
         if session is not None:
             self.begun(run, session)
+            await asyncio.sleep(0)  # it sets out while we write the receipt
         brain = self._brain(run, narrowed)
         return Receipt(
             run,
@@ -281,12 +282,8 @@ class Subagents:
 
     async def ended(self, run_id: str) -> None:
         """Until a run has ended."""
-        over = self._ends.setdefault(run_id, asyncio.Event())
-        run = await self._store.look(lambda tx: tx.runs.get(run_id))
-        if run is not None and run.is_live:
-            await over.wait()
-        else:
-            self._ends.pop(run_id, None)
+        if run_id in self._known:
+            await self._ends.setdefault(run_id, asyncio.Event()).wait()
 
     def _watch(self, run_id: str, state: ChatState) -> None:
         run = self._known.get(run_id)
@@ -304,10 +301,12 @@ class Subagents:
         if run.announce and run.requester_session_id is not None:
             self._rouse(run.requester_session_id)
 
-    def announces_now(self, run_id: str) -> None:
-        """Its requester no longer waits for it."""
-        if (run := self._known.get(run_id)) is not None:
-            self._known[run_id] = replace(run, announce=True)
+    def announces_now(self, run: SubagentRun) -> None:
+        """Its requester no longer waits for it; it may have ended since that was written down."""
+        if (known := self._known.get(run.run_id)) is not None:
+            self._known[run.run_id] = replace(known, announce=True)
+        elif run.requester_session_id is not None:
+            self._rouse(run.requester_session_id)
 
     def _rouse(self, session_id: str) -> None:
         worker = self._dispatcher.worker(session_id)

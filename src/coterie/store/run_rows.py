@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
 
-from coterie.core.announce import Announcement, RunStatus, SubagentRun
+from coterie.core.announce import SUMMARY, Announcement, RunStatus, SubagentRun
 from coterie.core.message import Usage
 from coterie.store import schema
 
@@ -16,6 +16,11 @@ _r = schema.subagent_runs
 _a = schema.announcements
 _live = _r.c.status.in_(("queued", "running"))
 _open = _a.c.state != "delivered"
+_brief = [
+    func.substr(column, 1, SUMMARY).label(column.name) if column.name in ("task", "result") else column
+    for column in _r.c
+]
+"""A page of runs must not bring a page of whole results."""
 
 
 class RunRows:
@@ -68,8 +73,8 @@ class RunRows:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[SubagentRun]:
-        """Newest first."""
-        query = select(_r).order_by(_r.c.created_at.desc(), _r.c.run_id).limit(limit)
+        """Newest first, with long tasks and results cut."""
+        query = select(*_brief).order_by(_r.c.created_at.desc(), _r.c.run_id).limit(limit)
         if requester_session_id is not None:
             query = query.where(_r.c.requester_session_id == requester_session_id)
         if requester_run_id is not None:

@@ -10,11 +10,14 @@ from sqlalchemy import (
     LABEL_STYLE_TABLENAME_PLUS_COL,
     Connection,
     Row,
+    Text,
+    and_,
     bindparam,
     delete,
     exists,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -82,12 +85,17 @@ _CLAIM = (
         started_at=func.coalesce(_j.c.started_at, bindparam("at")),
     )
 )
+_TO_STATE = bindparam("to_state", type_=Text)
 _STEP = (
     update(_j)
     .where(
         _j.c.run_id == bindparam("run"),
         _j.c.epoch == bindparam("held"),
-        _j.c.state == TurnState.RUNNING.value,
+        or_(
+            _j.c.state == TurnState.RUNNING.value,
+            # Whoever waited runs again with its next step.
+            and_(_j.c.state == TurnState.WAITING.value, literal(TurnState.RUNNING.value) == _TO_STATE),
+        ),
         _ACTIVE_AGENT,
     )
     .values(
@@ -99,7 +107,7 @@ _STEP = (
         output_tokens=_j.c.output_tokens + bindparam("more_out"),
         cached_tokens=_j.c.cached_tokens + bindparam("more_cached"),
         cost=bindparam("total"),
-        state=bindparam("to_state"),
+        state=_TO_STATE,
         final_message_id=bindparam("final"),
         ended_at=bindparam("ended"),
     )

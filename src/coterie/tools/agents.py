@@ -9,7 +9,7 @@ from coterie.core.tool import Colleagues, ToolContext, tool
 
 
 @tool(capabilities=["agents.read"], safe_to_repeat=True)
-def agents_list(context: ToolContext) -> list[dict[str, Any]]:
+async def agents_list(context: ToolContext) -> list[dict[str, Any]]:
     """List the agents you can reach."""
     return colleagues(context).peers()
 

@@ -103,6 +103,8 @@ class Conversation:
         """How often events may have been missed."""
         self.after_error = ""
         """What a person can do when a turn ended without an answer."""
+        self._next: str | None = None
+        """The session that an agent takes the person to, once this one is quiet."""
 
     @classmethod
     async def begin(cls, client: Client, view: View, choice: Choice) -> Conversation:
@@ -271,6 +273,18 @@ class Conversation:
         """Show what happens, for ever."""
         while True:
             await self.handle(await self._client.next_event())
+            if self._next is not None and not self.busy:
+                await self._move(self._next)
+
+    async def _move(self, key: str) -> None:
+        """Where an agent took the person."""
+        self._next = None
+        self._runs.clear()
+        self._active = None
+        await self._open(key)
+        self._shown_agent = self.agent_id
+        await self._view.note(f"you are with {self.agent_name} now")
+        await self.show_past()
 
     async def handle(self, event: Event) -> None:
         payload = event.payload
@@ -280,6 +294,8 @@ class Conversation:
             await self._changed(payload)
         elif event.name == "agents.changed" and payload.get("agent_id") in (None, self.agent_id):
             await self._refresh()
+        elif event.name == "session.switched" and payload["from"] == self.key:
+            self._next = payload["to"]
         elif event.name == LOST:
             self._gaps += 1
             await self._view.note("the gateway went away; waiting for it to come back")

@@ -31,9 +31,7 @@ COLUMNS = (
 )
 
 
-MESSAGES = (
-    "session_id, seq, id, role, origin, content, parts_json, call_id, tool_name, meta_json, agent_id, run_id, created_at"
-)
+MESSAGES = "session_id, seq, id, role, origin, content, parts_json, call_id, tool_name, meta_json, agent_id, run_id, created_at"
 
 
 def upgrade() -> None:
