@@ -425,7 +425,7 @@ def test_a_user_turn_in_between_sees_results_and_the_wake_comes_after_the_last(h
             await house.say("go")
             while not any(state == "pending" for state, _ in (await states(house)).values()):
                 await asyncio.sleep(0.002)
-            seen = await preview(house.gateway, agent_id=None, session=MAIN)
+            seen = await preview(house.gateway, agent_id=None, session=MAIN, message=None)
             assert found(seen.request) == ["fast one"]
             await house.say("how is it going?")
             assert found(minds.seen[-1][1]) == ["fast one"]
