@@ -32,7 +32,38 @@ ISOLATED = ("cleo",)
 GROUPS = {"dora": ("ada", "bea")}
 ROWS = 30
 """Memories of each agent with each scope."""
-WORDS = ["boat", "key", "harbour", "violin", "bread", "garden", "letter", "winter", "ticket", "doctor", "school", "lamp", "river", "coat", "bicycle", "tea", "window", "market", "sister", "brother", "train", "island", "recipe", "paint", "secret", "plan", "money", "birthday", "hospital", "song"]
+WORDS = [
+    "boat",
+    "key",
+    "harbour",
+    "violin",
+    "bread",
+    "garden",
+    "letter",
+    "winter",
+    "ticket",
+    "doctor",
+    "school",
+    "lamp",
+    "river",
+    "coat",
+    "bicycle",
+    "tea",
+    "window",
+    "market",
+    "sister",
+    "brother",
+    "train",
+    "island",
+    "recipe",
+    "paint",
+    "secret",
+    "plan",
+    "money",
+    "birthday",
+    "hospital",
+    "song",
+]
 MARK = re.compile(r"zq([a-z]+)x(private|global|said)x(\d+)")
 DOORS = ("rpc", "http", "cli", "tool", "turn", "transcript", "export", "stats")
 SHARES = {
