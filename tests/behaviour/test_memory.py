@@ -20,6 +20,7 @@ from coterie.core.memory import Filters
 from coterie.engine import memory_text
 from coterie.engine.gateway import Gateway
 from coterie.engine.home import Home
+from coterie.engine.memories import MemoryHandle
 from coterie.store.database import Database
 
 Open = Callable[[], AbstractContextManager[Gateway]]
@@ -88,13 +89,14 @@ def test_what_another_owns_cannot_be_reached_by_its_id(house: Open) -> None:
         secret = tell(gateway, "dot", "the boat key", scope="private")
         for other in ("rose", None):
             handle = gateway.memories.as_(other)
-            for attempt in (
+            attempts: tuple[Callable[[MemoryHandle], object], ...] = (
                 lambda h: h.get(secret),
                 lambda h: h.update(secret, content="mine now"),
                 lambda h: h.forget(secret),
                 lambda h: h.history(secret),
                 lambda h: h.remember("a newer one", supersedes=secret),
-            ):
+            )
+            for attempt in attempts:
                 with pytest.raises(NotFound):
                     attempt(handle)
         assert gateway.memories.as_("dot").get(secret).content == "the boat key"
@@ -315,7 +317,7 @@ def test_an_export_comes_back_exactly(house: Open, tmp_path: Path) -> None:
 def test_any_text_survives_both_formats(contents: list[str]) -> None:
     entries = [{"id": str(n), "content": content, "scope": "global"} for n, content in enumerate(contents)]
     for form in ("jsonl", "markdown"):
-        assert list(memory_text.read(memory_text.write(entries, form), form)) == entries  # type: ignore[arg-type]
+        assert list(memory_text.read(memory_text.write(entries, form), form)) == entries
 
 
 def test_an_import_with_a_mistake_stores_nothing_of_its_batch(house: Open) -> None:
