@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -324,13 +325,14 @@ def test_a_spawn_gives_a_receipt_and_its_result_is_used(home: Path) -> None:
 
 def test_many_children_make_one_turn_and_never_more_than_may_run_at_once(home: Path) -> None:
     async def story() -> None:
-        minds = Minds()
+        minds, release = Minds(), asyncio.Event()
         at_once, most = 0, 0
 
         async def work(request: ModelRequest) -> Scripted:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
+            await release.wait()
             await asyncio.sleep(0.01)
             at_once -= 1
             return last_user(request).removeprefix("task ")
@@ -340,8 +342,9 @@ def test_many_children_make_one_turn_and_never_more_than_may_run_at_once(home: P
         settings = "subagents: {max_children: 20, max_concurrent: 4}"
         async with household(home, minds.model, roster=ROSTER, settings=settings) as house:
             await house.say("go")
-            queued = [r for r in await runs(house) if r.status == "queued"]
-            assert len(queued) >= 16
+            await until(lambda: at_once == 4)
+            assert Counter(r.status for r in await runs(house)) == {"running": 4, "queued": 16}
+            release.set()
             await settled(house)
             history = await house.history()
             assert most == 4
@@ -1091,22 +1094,26 @@ def test_a_power_cut_at_any_commit_loses_and_doubles_nothing(home: Path, mode: s
         if mode == "async":
             told = "Rose says: task one, miles says: task two"
         async with household(home, minds.model, roster=ROSTER) as house:
-            for commit in range(1, 25):
+
+            async def tell(session: str) -> None:
+                await house.send("go", session)
+                await settled(house, session)
+
+            for commit in range(1, 40):
                 session = (await house.engine.sessions.create()).key
                 before = len(await runs(house))
                 house.power.arm(commit, kept=kept)
-                sending = asyncio.create_task(house.send("go", session))
+                whole = asyncio.create_task(tell(session))
                 cut = asyncio.create_task(house.power.happened.wait())
-                await asyncio.wait([sending, cut], return_when=asyncio.FIRST_COMPLETED)
-                done, _ = await asyncio.wait([cut], timeout=0.5)
-                for task in (sending, cut):
+                await asyncio.wait([whole, cut], return_when=asyncio.FIRST_COMPLETED)
+                done = cut.done()
+                for task in (whole, cut):
                     task.cancel()
                 if done:
                     await house.crash()
                     await house.restart()
-                else:
-                    house.power.at = None
-                await settled(house, session)
+                    await settled(house, session)
+                house.power.at = None
                 history = await house.history(session)
                 if not any(m.role == "user" for m in history):
                     assert commit == 1 and not kept
@@ -1230,13 +1237,13 @@ def test_alone_in_the_house_nothing_of_the_others_shows(home: Path) -> None:
 
 
 def test_time_spent_waiting_does_not_count_as_the_tools(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(active_turn, "TOOL_SECONDS", 0.3)
+    monkeypatch.setattr(active_turn, "TOOL_SECONDS", 1.0)
 
     async def story() -> None:
         minds = Minds()
 
         async def slowly(request: ModelRequest) -> Scripted:
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.5)
             return "at last"
 
         minds.says["soil"] = slowly
