@@ -23,7 +23,8 @@ Key = Annotated[str | None, Header(max_length=200, min_length=1)]
 _JSON_LINES: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        "description": "JSON lines, whatever type the request names.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }
 
@@ -105,7 +106,7 @@ def router(gateway: Gateway, needs: Callable[[Scope], Any], route_class: type[An
 
     @routes.get("/memory/search")
     async def search(
-        q: Annotated[str, Query(max_length=20_000)],
+        q: Annotated[str, Query(max_length=2_000)],
         agent_id: AsAgent = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 10,
         caller: Caller = needs("read"),
