@@ -19,6 +19,11 @@ BUILT_IN = {
     "files_edit",
     "files_list",
     "results_read",
+    "memory_remember",
+    "memory_recall",
+    "memory_forget",
+    "memory_log",
+    "memory_edit",
 }
 
 DICE = """
@@ -154,7 +159,7 @@ def test_a_plugin_cannot_take_the_id_of_another(plugins: Path) -> None:
 def test_plugins_and_tools_can_be_disabled(plugins: Path) -> None:
     (plugins / "bad.py").write_text("raise ValueError")
     (plugins / "dice.py").write_text(DICE)
-    loaded = load_tools(plugins, ["bad", "files", "results", "system_status"])
+    loaded = load_tools(plugins, ["bad", "files", "memory", "results", "system_status"])
     assert (set(loaded.tools), loaded.problems) == ({"system_time", "dice_roll"}, [])
 
 

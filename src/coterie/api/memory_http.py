@@ -66,10 +66,12 @@ def router(gateway: Gateway, needs: Callable[[Scope], Any], route_class: type[An
 
     @routes.get("/api/memories")
     async def list_memories(
-        asked: Annotated[p.MemoryList, Query()], caller: Caller = needs("read")
+        asked: Annotated[p.MemoryListQuery, Query()], caller: Caller = needs("read")
     ) -> p.MemoryPage:
         """What the agent may see, in order of arrival."""
-        answer: p.MemoryPage = await do(caller, "memory.list", **asked.model_dump(exclude_unset=True))
+        given = asked.model_dump(exclude_unset=True, exclude={"tags"})
+        tags = [tag.strip() for tag in (asked.tags or "").split(",") if tag.strip()]
+        answer: p.MemoryPage = await do(caller, "memory.list", tags=tags or None, **given)
         return answer
 
     @routes.get("/api/memories/{id}")
