@@ -62,7 +62,7 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
         loaded = load_tools(folder)
         assert set(loaded.tools) == BUILT_IN
         assert loaded.problems == []
-    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files", "results"}
+    assert {tool.plugin for tool in loaded.tools.values()} == {"system", "files", "memory", "results"}
 
 
 def test_a_drop_in_file_adds_its_tools_under_its_own_name(plugins: Path) -> None:
