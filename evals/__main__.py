@@ -102,8 +102,8 @@ def ask(client: httpx.Client, talk: Conversation, mode: str) -> Iterator[Answer]
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """95 %, by drawing the questions again and again."""
-    drawn = random.Random(1)
-    means = sorted(mean(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    drawn, ordered = random.Random(1), sorted(values)
+    means = sorted(mean(drawn.choices(ordered, k=len(ordered))) for _ in range(RESAMPLES))
     return means[math.floor(0.025 * RESAMPLES)], means[math.ceil(0.975 * RESAMPLES) - 1]
 
 

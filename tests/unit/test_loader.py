@@ -26,6 +26,11 @@ BUILT_IN = {
     "subagents_list",
     "subagents_status",
     "subagents_cancel",
+    "memory_remember",
+    "memory_recall",
+    "memory_forget",
+    "memory_log",
+    "memory_edit",
 }
 
 DICE = """
@@ -67,6 +72,7 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
     assert {tool.plugin for tool in loaded.tools.values()} == {
         "system",
         "files",
+        "memory",
         "results",
         "agents",
         "subagents",
@@ -167,7 +173,8 @@ def test_a_plugin_cannot_take_the_id_of_another(plugins: Path) -> None:
 def test_plugins_and_tools_can_be_disabled(plugins: Path) -> None:
     (plugins / "bad.py").write_text("raise ValueError")
     (plugins / "dice.py").write_text(DICE)
-    loaded = load_tools(plugins, ["bad", "files", "results", "agents", "subagents", "system_status"])
+    disabled = ["bad", "files", "memory", "results", "agents", "subagents", "system_status"]
+    loaded = load_tools(plugins, disabled)
     assert (set(loaded.tools), loaded.problems) == ({"system_time", "dice_roll"}, [])
 
 

@@ -23,7 +23,8 @@ Key = Annotated[str | None, Header(max_length=200, min_length=1)]
 _JSON_LINES: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        "description": "JSON lines, whatever type the request names.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }
 
@@ -65,10 +66,12 @@ def router(gateway: Gateway, needs: Callable[[Scope], Any], route_class: type[An
 
     @routes.get("/api/memories")
     async def list_memories(
-        asked: Annotated[p.MemoryList, Query()], caller: Caller = needs("read")
+        asked: Annotated[p.MemoryListQuery, Query()], caller: Caller = needs("read")
     ) -> p.MemoryPage:
         """What the agent may see, in order of arrival."""
-        answer: p.MemoryPage = await do(caller, "memory.list", **asked.model_dump(exclude_unset=True))
+        given = asked.model_dump(exclude_unset=True, exclude={"tags"})
+        tags = [tag.strip() for tag in (asked.tags or "").split(",") if tag.strip()]
+        answer: p.MemoryPage = await do(caller, "memory.list", tags=tags or None, **given)
         return answer
 
     @routes.get("/api/memories/{id}")
@@ -105,7 +108,7 @@ def router(gateway: Gateway, needs: Callable[[Scope], Any], route_class: type[An
 
     @routes.get("/memory/search")
     async def search(
-        q: Annotated[str, Query(max_length=20_000)],
+        q: Annotated[str, Query(max_length=2_000)],
         agent_id: AsAgent = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 10,
         caller: Caller = needs("read"),

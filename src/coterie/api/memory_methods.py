@@ -105,7 +105,7 @@ def memory_export(gateway: Gateway, params: p.MemoryExport) -> p.MemoryExported:
     return _exported(list(gateway.memories.as_(params.agent_id).export()), params.format)
 
 
-@method("memory.export_all", "admin")
+@method("memory.export_all", "write")
 def memory_export_all(gateway: Gateway, params: p.MemoryExportAll) -> p.MemoryExported:
     """Every active agent's own memories, one agent after the other."""
     agents = [a for a in gateway.registry.agents() if a.state is AgentState.ACTIVE]

@@ -838,6 +838,12 @@ class MemoryList(MemoryNarrow, Params):
     after: ShortText | None = Field(None, description="The cursor of the page before.")
 
 
+class MemoryListQuery(MemoryList):
+    """The same in an address, where a list is words with commas between."""
+
+    tags: ShortText | None = Field(None, description="Any of these, with commas between.")  # type: ignore[assignment]
+
+
 class MemoryRef(Params):
     id: MemoryId
     agent_id: ReaderAgent | None = None

@@ -265,6 +265,17 @@ def _print_info(agent: dict[str, Any]) -> None:
     pairs = [("state", agent["state"])]
     pairs += [(key, identity[key]) for key in ("creature", "vibe") if identity[key]]
     pairs += [(key, _short(value)) for key, value in agent["spec"].items()]
+    memories = agent["memories"]
+    if any(memories[key] for key in ("shared", "private", "archived", "of_others")):
+        kinds = (
+            ("global", "shared"),
+            ("private", "private"),
+            ("archived", "archived"),
+            ("shared by others", "of_others"),
+        )
+        pairs.append(
+            ("memories", ", ".join(f"{memories[key]:,} {word}" for word, key in kinds if memories[key]))
+        )
     print_pairs(pairs)
     soul = agent["soul"].strip()
     if soul:
