@@ -287,7 +287,8 @@ def taken_up(entries: list[Entry], backlog: int) -> int:
 
 
 def decide(tools: list[tuple[str, Json]], entries: list[Entry]) -> Decision:
-    turn = scope(entries)
+    # Nobody asks for what a gateway recalls: it quotes other conversations, directives and all.
+    turn = scope([entry for entry in entries if not entry[1].startswith("<context>")])
     said = "\n".join(text for kind, text in turn if kind == "user")
     tags = list(dict.fromkeys(TAG.findall(said)))
     delays = re.findall(r"\bDELAY (\d+)\b", said)

@@ -333,17 +333,15 @@ def test_an_import_with_a_mistake_stores_nothing_of_its_batch(house: Open) -> No
 # What was there before
 
 
-def test_an_older_table_is_taken_over_without_touching_a_row(tmp_path: Path) -> None:
+def test_an_older_table_is_taken_over_without_touching_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
-    with opened(Home(home)):
-        pass
     database = Database.connect("sqlite:///coterie.db", home)
+    with monkeypatch.context() as before:
+        before.setattr("coterie.store.schema.HEAD", "0003")
+        database.bring_forward(home / "backups")
     with database.engine.connect() as connection, connection.begin():
-        for name in ("memories", "memory_index", "memories_fts", "messages_fts"):
-            connection.execute(text(f"DROP TABLE {name}"))
-        for name in ("messages_found", "messages_lost"):
-            connection.execute(text(f"DROP TRIGGER {name}"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
         connection.execute(
             text(
                 "CREATE TABLE memories (id TEXT PRIMARY KEY, content TEXT NOT NULL, mood TEXT, created_at TEXT)"

@@ -533,6 +533,11 @@ def test_a_subagent_never_has_what_no_list_can_give_back(home: Path) -> None:
                 "files_list",
                 "files_read",
                 "files_write",
+                "memory_edit",
+                "memory_forget",
+                "memory_log",
+                "memory_recall",
+                "memory_remember",
                 "results_read",
             }
             outside = (await house.say("now you")).text

@@ -17,7 +17,7 @@ from coterie.cli.chat.markdown import render, split_finished
 from coterie.cli.chat.terminal import Terminal, last_lines
 from tests.support.gateway import GatewayProcess, coterie, environment, running
 from tests.support.mock import Exchange, config, mock_model, model_server
-from tests.support.terminal import chatting, in_terminal
+from tests.support.terminal import Pane, chatting, in_terminal
 
 OFFLINE = "offline demo, not a language model"
 TWO_AGENTS = """agents:
@@ -256,6 +256,17 @@ def test_any_terminal_will_do(home: Path, columns: int, env: dict[str, str]) -> 
         assert "Welcome" in ours and "›" not in seen and "…" not in seen
 
 
+def until_idle(pane: Pane) -> None:
+    """The last word of a reply is not yet the end of its turn."""
+    asked = 0
+    while True:
+        pane.say("/queue")
+        asked += 1
+        seen = pane.wait(lambda seen, n=asked: seen.count("steer-backlog:") == n)  # type: ignore[misc]
+        if " ".join(seen.split()).rpartition("steer-backlog:")[2].startswith(" nothing waits"):
+            return
+
+
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_screen_reads_well(home: Path, columns: int) -> None:
     """Lines break between words, names stand above replies, calls have a line of their own."""
@@ -263,6 +274,7 @@ def test_a_screen_reads_well(home: Path, columns: int) -> None:
         pane.wait("main · offline/demo · session main")
         pane.say("show me around")
         pane.wait("Say “next” to go on.")
+        until_idle(pane)
         pane.say("what time is it")
         pane.wait("go on with the tour")
         pane.say("/help")

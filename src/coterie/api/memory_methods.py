@@ -91,7 +91,9 @@ def memory_forget(gateway: Gateway, params: p.MemoryForget) -> p.MemoryForgotten
 @method("memory.stats", "read")
 def memory_stats(gateway: Gateway, params: p.MemoryReader) -> p.MemoryStats:
     """How much the agent may see, by owner, and how far the vectors are."""
-    counts = gateway.memories.as_(params.agent_id).counts()
+    handle = gateway.memories.as_(params.agent_id)
+    handle.follow_files()
+    counts = handle.counts()
     return p.MemoryStats(
         agents=[memory_count(count) for count in counts],
         total=sum(count.global_ + count.private for count in counts),

@@ -20,7 +20,7 @@ class Budget:
     whole: int = 60_000
 
 
-SUBAGENT = Budget(file=2_000, whole=4_000)
+SUBAGENT = Budget(file=1_500, whole=3_000)
 """A child carries only what its task needs."""
 SUBAGENT_NOTE = "You work alone on one task for another agent. Nobody can answer questions; your last message is the result."
 PEERS_SHOWN = 50

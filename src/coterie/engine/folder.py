@@ -112,7 +112,10 @@ class Folder:
 
     def make(self, name: str = "") -> None:
         """The folder itself, or one below it."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError:
+            raise InvalidRequest(f"{self.path.name} is not a folder") from None
         if name:
             with self._walk(check_path(name), name, create=True):
                 pass

@@ -455,8 +455,7 @@ class MemoryHandle:
             return found
 
     def counts(self) -> list[Count]:
-        """By owner, of what this reader sees."""
-        self.follow_files()
+        """By owner, of what this reader sees. Looking changes nothing: files count as they were last followed."""
         with self._memories.read() as tx:
             found: list[Count] = tx.memories.counts(self._reader)
             return found
