@@ -389,9 +389,11 @@ class Dispatcher:
         try:
             await worker.inner
         except asyncio.CancelledError:
+            answered = self._answered(turn)
             if worker.aborting is None or self._is_halted(worker):
                 raise
-            await self._aborted(worker, turn)
+            if not answered:
+                await self._aborted(worker, turn)
             return None
         except TurnTooLong as error:
             self._read_again(turn)
@@ -419,10 +421,16 @@ class Dispatcher:
             worker.pending = max(0, worker.pending - 1)
             turn.live.emit("steered", by=turn.successor.run_id)
             return self._successor(turn, turn.successor)
-        final = turn.final
-        assert final is not None
-        self._live.close(turn.job.run_id, "final", **final_fields(final, turn.usage))
+        answered = self._answered(turn)
+        assert answered
         return None
+
+    def _answered(self, turn: ActiveTurn) -> bool:
+        """Tell whoever waits, once the answer is on disk: also where the turn is stopped the moment after."""
+        if turn.final is None:
+            return False
+        self._live.close(turn.job.run_id, "final", **final_fields(turn.final, turn.usage))
+        return True
 
     def _is_halted(self, worker: Worker) -> bool:
         """The whole session is to stop, not only its turn."""
