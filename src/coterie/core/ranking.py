@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -334,11 +335,17 @@ def terms_of(key: int | str, text: str) -> Terms:
     return Terms(counts, sum(counts.values()), text.rstrip().endswith("?"))
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> Callable[[str], str]:
-    import snowballstemmer
+_own = threading.local()
 
-    made: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+
+def _stemmer() -> Callable[[str], str]:
+    """Each thread's own: a stemmer keeps the word it works on, and would mix up those of two threads."""
+    made: Callable[[str], str] | None = getattr(_own, "stem", None)
+    if made is None:
+        import snowballstemmer
+
+        made = _own.stem = snowballstemmer.stemmer("english").stemWord
+    assert made is not None
     return made
 
 

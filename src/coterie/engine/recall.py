@@ -68,7 +68,9 @@ class Recall:
         except CoterieError as error:
             # A turn goes on without its memories rather than not at all.
             log.warning("nothing was recalled for %s: %s", session.key, error.message)
-            return None
+        except Exception:
+            log.exception("nothing was recalled for %s", session.key)
+        return None
 
     def _look(self, session: Session, brain: Brain, asked: str, telling: int) -> str | None:
         agent_id = brain.agent_id
