@@ -22,7 +22,7 @@ from coterie.app import opened
 from coterie.core.memory import Memory
 from coterie.core.ports import Embedder
 from coterie.engine.gateway import Gateway
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 from tests.support.gateway import GatewayProcess
 
 NAME = "memory"

@@ -40,7 +40,7 @@ from coterie.app import opened, running_engine
 from coterie.core.clock import now_iso
 from coterie.core.message import Message
 from coterie.core.session import Session, api_key
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 from coterie.store.database import Database
 
 NAME = "turns"

@@ -168,7 +168,7 @@ def openapi() -> dict[str, Any]:
     """The document that a gateway on an empty home serves."""
     from coterie.api.http import create_app
     from coterie.app import opened
-    from coterie.engine.home import Home
+    from coterie.engine.household.home import Home
 
     @asynccontextmanager
     async def nothing(_: Any) -> Any:

@@ -21,7 +21,7 @@ from coterie.config import Database as DatabaseSection
 from coterie.core.errors import Conflict, CoterieError
 from coterie.engine.doctor import Finding, check_home, check_household
 from coterie.engine.gateway import EngineClaim, Gateway
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 from coterie.store.database import Database
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
 
         @contextlib.asynccontextmanager
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-            from coterie.engine.watcher import Watcher
+            from coterie.engine.household.watcher import Watcher
 
             async with running_engine(gateway):
                 watching = asyncio.create_task(Watcher(gateway).run())

@@ -16,7 +16,7 @@ from coterie.core.message import Usage
 from coterie.core.ports import InboxEntry
 from coterie.core.session import Session
 from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.announcing import results_for, turn_ended
+from coterie.engine.turns.announcing import results_for, turn_ended
 from coterie.store.database import Database
 
 AT = "2026-05-01T08:00:00.000000Z"

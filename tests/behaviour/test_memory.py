@@ -17,10 +17,10 @@ from sqlalchemy import text
 from coterie.app import opened
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.memory import Filters
-from coterie.engine import memory_text
 from coterie.engine.gateway import Gateway
-from coterie.engine.home import Home
-from coterie.engine.memories import MemoryHandle
+from coterie.engine.household.home import Home
+from coterie.engine.memory import text as memory_text
+from coterie.engine.memory.memories import MemoryHandle
 from coterie.store.database import Database
 
 Open = Callable[[], AbstractContextManager[Gateway]]

@@ -16,10 +16,10 @@ import pytest
 from coterie.app import opened
 from coterie.core.agent import Agent, AgentState
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
-from coterie.engine.config_file import ConfigFile
-from coterie.engine.home import Home
-from coterie.engine.registry import Registry
-from coterie.engine.workspace import TEMPLATES
+from coterie.engine.household.config_file import ConfigFile
+from coterie.engine.household.home import Home
+from coterie.engine.household.registry import Registry
+from coterie.engine.household.workspace import TEMPLATES
 
 COMMENTED = """\
 # Our household.

@@ -19,8 +19,8 @@ from coterie.core.errors import Conflict, NotFound
 from coterie.core.message import Message
 from coterie.core.ports import ModelRequest
 from coterie.core.turn import TurnState
-from coterie.engine import active_turn
 from coterie.engine.preview import preview
+from coterie.engine.turns import active_turn
 from coterie.testing import Scripted, call
 from tests.support.house import MAIN, FunctionModel, House, household, last_user, run, until
 

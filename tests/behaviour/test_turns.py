@@ -17,10 +17,10 @@ from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from coterie.core.message import Message, Usage
 from coterie.core.ports import ModelError, ModelRequest, Reply
 from coterie.core.turn import TurnState
-from coterie.engine.dispatcher import ATTEMPTS
 from coterie.engine.gateway import EngineClaim, Gateway, Receipt
-from coterie.engine.home import Home
-from coterie.engine.transcripts import KEPT_MESSAGES
+from coterie.engine.household.home import Home
+from coterie.engine.turns.dispatcher import ATTEMPTS
+from coterie.engine.turns.transcripts import KEPT_MESSAGES
 from coterie.store.database import Database
 from coterie.testing import Scripted, ScriptedModel, call, thinking
 from tests.support.house import MAIN, FunctionModel, household, last_user, run, until, write_config

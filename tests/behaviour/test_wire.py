@@ -11,7 +11,7 @@ from typing import Any
 from bench import mock_llm
 from coterie.core.ports import Model
 from coterie.core.session import Session
-from coterie.engine.brain import Brain
+from coterie.engine.household.brain import Brain
 from coterie.models.openai_chat import Endpoint, OpenAIChat, open_connections
 from tests.support.gateway import Rpc, running
 from tests.support.house import MAIN, FunctionModel, household, last_user, run, why_illegal

@@ -21,7 +21,7 @@ import pytest
 from coterie.app import opened
 from coterie.config import values
 from coterie.core.agent import AgentState
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 from tests.support.gateway import coterie, environment, running
 
 COMMENTED = """\

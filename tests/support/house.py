@@ -19,9 +19,9 @@ from coterie.core.events import LAST, ChatEvent
 from coterie.core.message import Message
 from coterie.core.ports import Model, ModelEvent, ModelRequest, Store, StoreTransaction
 from coterie.core.tool import Tool
-from coterie.engine.active_turn import ContextProvider
 from coterie.engine.gateway import Engine, Gateway, Outcome, Receipt
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
+from coterie.engine.turns.active_turn import ContextProvider
 from coterie.models.openai_wire import request_body
 from coterie.testing import Scripted, ScriptedModel
 

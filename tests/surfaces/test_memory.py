@@ -206,7 +206,7 @@ def test_killed_in_the_middle_rows_and_search_agree(home: Path, command: str) ->
         process.kill()
         process.communicate()
     from coterie.app import opened
-    from coterie.engine.home import Home
+    from coterie.engine.household.home import Home
 
     with opened(Home(home)) as gateway:
         with gateway.store.read() as tx:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.core.errors import InvalidRequest
 from coterie.core.identity import FIELDS, read_fields, write_fields
-from coterie.engine.workspace import TEMPLATES
+from coterie.engine.household.workspace import TEMPLATES
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coterie.config import ConfigError, RosterEntry, values, written
 from coterie.core.errors import Conflict
 from coterie.core.roster import Roster
-from coterie.engine.roster_file import FRESH, parse_roster, write_roster
+from coterie.engine.household.roster_file import FRESH, parse_roster, write_roster
 
 NAMES = ("main", "dot", "rose", "miles", "ci-2", "0x1f", "yes")
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, TooLarge
-from coterie.engine.home import Home
-from coterie.engine.workspace import NAMED, TEMPLATES, Workspace
+from coterie.engine.household.home import Home
+from coterie.engine.household.workspace import NAMED, TEMPLATES, Workspace
 
 SECRET = "the neighbour's diary"
 

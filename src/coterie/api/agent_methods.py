@@ -11,8 +11,8 @@ from coterie.core.agent import Agent, AgentSpec, AgentState
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.memory import Count
 from coterie.engine.gateway import Gateway
-from coterie.engine.roster_sync import Sync
-from coterie.engine.workspace import FileContent, FileInfo
+from coterie.engine.household.roster_sync import Sync
+from coterie.engine.household.workspace import FileContent, FileInfo
 
 # Agents
 

@@ -13,7 +13,7 @@ from coterie.core.message import ImagePart, Message
 from coterie.core.session import Session
 from coterie.core.turn import TurnState
 from coterie.engine.gateway import Gateway
-from coterie.engine.sessions import message_payload
+from coterie.engine.turns.sessions import message_payload
 
 
 @method("sessions.list", "read")

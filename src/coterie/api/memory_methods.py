@@ -13,9 +13,9 @@ from coterie.api.method import invalid, method
 from coterie.core.agent import AgentState
 from coterie.core.errors import InvalidRequest
 from coterie.core.memory import Count, Filters, Hit, Memory, check_content, check_tags
-from coterie.engine import memory_text
 from coterie.engine.gateway import Gateway
-from coterie.engine.memories import Progress
+from coterie.engine.memory import text as memory_text
+from coterie.engine.memory.memories import Progress
 
 
 @method("memory.remember", "write")

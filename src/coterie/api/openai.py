@@ -22,7 +22,7 @@ from coterie.core.message import ImagePart, Role
 from coterie.core.session import api_key
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Engine, Gateway, check_message
-from coterie.engine.sessions import Said
+from coterie.engine.turns.sessions import Said
 
 PING_SECONDS = 15
 PREFIX = "coterie/"

@@ -28,7 +28,7 @@ from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.session import api_key
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Engine, Gateway
-from coterie.engine.sessions import Said
+from coterie.engine.turns.sessions import Said
 
 RESPONSE = "resp_"
 

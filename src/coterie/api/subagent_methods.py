@@ -9,7 +9,7 @@ from coterie.api import payloads as p
 from coterie.api.method import method
 from coterie.core.announce import Asker
 from coterie.engine.gateway import Gateway
-from coterie.engine.subagents import Told
+from coterie.engine.together.subagents import Told
 
 
 @method("subagents.spawn", "write")

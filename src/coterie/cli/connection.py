@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from coterie.core.errors import CoterieError, Unavailable, from_payload
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 
 class Connection(Protocol):

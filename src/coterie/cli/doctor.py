@@ -17,7 +17,7 @@ def doctor(
     """Check the home folder, agent.yaml, the store and every agent's files."""
     from coterie.app import examine
     from coterie.cli.output import print_json
-    from coterie.engine.home import Home
+    from coterie.engine.household.home import Home
 
     findings = examine(Home.locate(home), fix=fix)
     if as_json:

@@ -210,7 +210,7 @@ def import_(
     """Add memories from a file. Nothing is merged: what is there already stays as it is."""
     from coterie.cli.connection import connected
     from coterie.cli.output import print_json
-    from coterie.engine import memory_text
+    from coterie.engine.memory import text as memory_text
 
     kind: Any = _format(file, form)
     with file.open(encoding="utf-8", newline="") as source:

@@ -25,7 +25,7 @@ def serve(
     import logging
 
     from coterie.app import serve as run
-    from coterie.engine.home import Home
+    from coterie.engine.household.home import Home
 
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,

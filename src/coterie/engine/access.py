@@ -13,7 +13,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Forbidden, InvalidRequest, NotFound, RateLimited, Unauthorized, Unavailable
 from coterie.core.ports import Store
 from coterie.core.token import SCOPES, Scope, Token, allows, hash_secret, parts, spell
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 ENVIRONMENT = "COTERIE_TOKEN"
 OWNER = "owner"

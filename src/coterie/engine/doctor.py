@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from coterie.core.agent import AgentState
-from coterie.engine.folder import TEMPORARY
 from coterie.engine.gateway import Gateway
-from coterie.engine.home import Home
+from coterie.engine.household.folder import TEMPORARY
+from coterie.engine.household.home import Home
 
 
 @dataclass(frozen=True, slots=True)

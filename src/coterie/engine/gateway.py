@@ -25,24 +25,24 @@ from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ACTIVE, ENDED, TurnJob, TurnState
 from coterie.engine.access import Access
-from coterie.engine.active_turn import ContextProvider, Surroundings
-from coterie.engine.announcing import turn_ended
-from coterie.engine.brain import Brain, Brains
-from coterie.engine.colleagues import BoundColleagues
-from coterie.engine.delegation import Delegation
-from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
-from coterie.engine.home import Home
-from coterie.engine.household import Change
-from coterie.engine.live import Live
-from coterie.engine.memories import Memories
-from coterie.engine.recall import Recall
-from coterie.engine.registry import Registry
-from coterie.engine.sessions import Sessions
-from coterie.engine.slots import Slots
-from coterie.engine.subagents import Subagents
-from coterie.engine.switching import Switching
-from coterie.engine.transcripts import Transcripts
+from coterie.engine.household.brain import Brain, Brains
+from coterie.engine.household.home import Home
+from coterie.engine.household.household import Change
+from coterie.engine.household.registry import Registry
+from coterie.engine.memory.memories import Memories
+from coterie.engine.memory.recall import Recall
+from coterie.engine.together.colleagues import BoundColleagues
+from coterie.engine.together.delegation import Delegation
+from coterie.engine.together.subagents import Subagents
+from coterie.engine.together.switching import Switching
+from coterie.engine.turns.active_turn import ContextProvider, Surroundings
+from coterie.engine.turns.announcing import turn_ended
+from coterie.engine.turns.dispatcher import Dispatcher
+from coterie.engine.turns.live import Live
+from coterie.engine.turns.sessions import Sessions
+from coterie.engine.turns.slots import Slots
+from coterie.engine.turns.transcripts import Transcripts
 
 RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""

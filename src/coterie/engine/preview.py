@@ -9,9 +9,9 @@ from coterie.core.message import Message
 from coterie.core.ports import ModelError, ModelRequest, Previews
 from coterie.core.prompt import Section
 from coterie.core.session import Session
-from coterie.engine.active_turn import context_text, model_request
-from coterie.engine.brain import Brain
 from coterie.engine.gateway import Gateway
+from coterie.engine.household.brain import Brain
+from coterie.engine.turns.active_turn import context_text, model_request
 
 
 @dataclass(frozen=True, slots=True)

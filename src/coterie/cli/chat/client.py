@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from coterie.cli.connection import owner_token, socket_address
 from coterie.core.errors import CoterieError, Unavailable, from_payload
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 LOST = "connection.lost"
 BACK = "connection.back"
@@ -102,7 +102,7 @@ async def _opened_here(home: Home) -> AsyncIterator[LocalClient]:
 def _load_engine() -> tuple[Any, Any, Any]:
     import coterie.api.methods as api
     import coterie.app as app
-    import coterie.engine.watcher as watcher
+    import coterie.engine.household.watcher as watcher
 
     return app, api, watcher
 

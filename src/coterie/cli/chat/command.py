@@ -37,7 +37,7 @@ def chat(
     import asyncio
 
     from coterie.cli.chat.conversation import Choice
-    from coterie.engine.home import Home
+    from coterie.engine.household.home import Home
 
     place = Home.locate(home)
     choice = Choice(agent, session, model)

@@ -12,7 +12,7 @@ from coterie.cli.chat.conversation import Choice, Conversation, Outcome, Unseen
 from coterie.cli.chat.screen import Screen, Straight
 from coterie.cli.chat.terminal import Terminal, last_lines
 from coterie.core.errors import CoterieError, Unavailable
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 PATIENCE = 60
 """Seconds to wait for a gateway that went away in the middle."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.cli.chat.screen import Outlet, Straight
 from coterie.cli.chat.terminal import Terminal, last_lines
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

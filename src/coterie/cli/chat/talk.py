@@ -15,7 +15,7 @@ from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import Terminal, short
 from coterie.cli.chat.welcome import welcome
 from coterie.core.errors import CoterieError
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 
 async def talk(home: Home, choice: Choice) -> None:

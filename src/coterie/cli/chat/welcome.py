@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.cli.chat.conversation import Conversation
 from coterie.cli.chat.screen import Screen
-from coterie.engine.home import Home
+from coterie.engine.household.home import Home
 
 WIDE = 70
 """Columns that two columns of text need."""

@@ -16,9 +16,9 @@ from coterie.core.memory import Filters, Hit, Memory, Turns, call_memory_id
 from coterie.core.message import Message
 from coterie.core.ranking import Question
 from coterie.core.session import Session
-from coterie.engine.brain import Brain
-from coterie.engine.memories import Memories, MemoryHandle
-from coterie.engine.memory_files import MEMORY
+from coterie.engine.household.brain import Brain
+from coterie.engine.memory.files import MEMORY
+from coterie.engine.memory.memories import Memories, MemoryHandle
 
 log = logging.getLogger("coterie.recall")
 

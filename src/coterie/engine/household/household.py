@@ -11,7 +11,7 @@ from coterie.config import Parsed
 from coterie.core.agent import MAIN, Agent, AgentState
 from coterie.core.ports import StoreTransaction
 from coterie.core.roster import Roster
-from coterie.engine.config_file import text_sha
+from coterie.engine.household.config_file import text_sha
 
 Change = tuple[str, str]
 """What happened to which agent, as in ("created", "dot")."""

@@ -16,12 +16,12 @@ from coterie.core.ports import Store, StoreTransaction
 from coterie.core.session import Session, web_key
 from coterie.core.tool import ToolError
 from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.brain import Brains
-from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
-from coterie.engine.live import Live
-from coterie.engine.sessions import Sessions
-from coterie.engine.subagents import Subagents, message_of
+from coterie.engine.household.brain import Brains
+from coterie.engine.together.subagents import Subagents, message_of
+from coterie.engine.turns.dispatcher import Dispatcher
+from coterie.engine.turns.live import Live
+from coterie.engine.turns.sessions import Sessions
 
 CAME_FROM = "came_from"
 """The attribute of a session that says where its person was before."""

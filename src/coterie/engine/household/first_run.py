@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coterie.core.agent import MAIN
-from coterie.engine.config_file import ConfigFile
-from coterie.engine.folder import TEMPORARY
-from coterie.engine.home import Home
-from coterie.engine.roster_file import FRESH
-from coterie.engine.workspace import Workspace
+from coterie.engine.household.config_file import ConfigFile
+from coterie.engine.household.folder import TEMPORARY
+from coterie.engine.household.home import Home
+from coterie.engine.household.roster_file import FRESH
+from coterie.engine.household.workspace import Workspace
 
 COPIED = ("IDENTITY.md", "SOUL.md", "MEMORY.md")
 

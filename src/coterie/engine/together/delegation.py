@@ -15,8 +15,8 @@ from coterie.core.message import ThinkingPart, check_text
 from coterie.core.ports import Store, StoreTransaction
 from coterie.core.session import ASIDE, Session, web_key
 from coterie.core.tool import ToolError
-from coterie.engine.sessions import Sessions
-from coterie.engine.subagents import Subagents
+from coterie.engine.together.subagents import Subagents
+from coterie.engine.turns.sessions import Sessions
 
 B = TypeVar("B")
 T = TypeVar("T")

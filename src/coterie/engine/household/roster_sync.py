@@ -15,11 +15,11 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest
 from coterie.core.ports import Store
 from coterie.core.roster import Merge, Roster, merge
-from coterie.engine.config_file import STABLE_AFTER, ConfigFile, text_sha
-from coterie.engine.home import Home
-from coterie.engine.household import Agreed, Change, Household
-from coterie.engine.roster_file import FRESH, write_roster
-from coterie.engine.workspace import Workspace
+from coterie.engine.household.config_file import STABLE_AFTER, ConfigFile, text_sha
+from coterie.engine.household.home import Home
+from coterie.engine.household.household import Agreed, Change, Household
+from coterie.engine.household.roster_file import FRESH, write_roster
+from coterie.engine.household.workspace import Workspace
 
 log = logging.getLogger("coterie.registry")
 

@@ -27,13 +27,13 @@ from coterie.core.ports import (
 )
 from coterie.core.session import Session
 from coterie.core.turn import ACTIVE, TurnJob, TurnState
-from coterie.engine.active_turn import ActiveTurn, Surroundings, TurnStopped, error_note
-from coterie.engine.announcing import results_for, turn_ended
-from coterie.engine.brain import Brain, Brains
-from coterie.engine.live import Live
-from coterie.engine.loop import CallStarted, ToolResult, TurnEvent, run_turn
-from coterie.engine.slots import Gate, Slot, Slots
-from coterie.engine.transcripts import Transcripts
+from coterie.engine.household.brain import Brain, Brains
+from coterie.engine.turns.active_turn import ActiveTurn, Surroundings, TurnStopped, error_note
+from coterie.engine.turns.announcing import results_for, turn_ended
+from coterie.engine.turns.live import Live
+from coterie.engine.turns.loop import CallStarted, ToolResult, TurnEvent, run_turn
+from coterie.engine.turns.slots import Gate, Slot, Slots
+from coterie.engine.turns.transcripts import Transcripts
 
 log = logging.getLogger("coterie.dispatcher")
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, TooLarge
 from coterie.core.identity import read_fields, write_fields
-from coterie.engine.folder import Folder, check_path
-from coterie.engine.home import Home
+from coterie.engine.household.folder import Folder, check_path
+from coterie.engine.household.home import Home
 
 FileState = Literal["own", "inherited", "missing"]
 

@@ -10,10 +10,10 @@ from pydantic.alias_generators import to_camel
 from coterie.core.announce import Asker, SubagentRun
 from coterie.core.errors import InvalidRequest
 from coterie.core.tool import ToolError
-from coterie.engine.brain import Brains
-from coterie.engine.delegation import Delegation, Waiting
-from coterie.engine.subagents import Subagents, Told
-from coterie.engine.switching import Switching
+from coterie.engine.household.brain import Brains
+from coterie.engine.together.delegation import Delegation, Waiting
+from coterie.engine.together.subagents import Subagents, Told
+from coterie.engine.together.switching import Switching
 
 SHOWN = 50
 RESULT = 4_000

@@ -32,10 +32,10 @@ from coterie.core.memory import (
 )
 from coterie.core.ports import Embedder, Store
 from coterie.engine.events import Events
-from coterie.engine.memory_files import MemoryFiles, append_to_log, edit_memory_file
-from coterie.engine.memory_search import MemorySearch, Mode
-from coterie.engine.registry import Registry
-from coterie.engine.workspace import Workspace
+from coterie.engine.household.registry import Registry
+from coterie.engine.household.workspace import Workspace
+from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
+from coterie.engine.memory.search import MemorySearch, Mode
 
 log = logging.getLogger("coterie.memory")
 

@@ -34,14 +34,14 @@ from coterie.core.steering import ABORTED, SKIPPED, STOPPED_UNDER_WAY, UNKNOWN_O
 from coterie.core.tool import Colleagues, ToolContext, ToolError, ToolInputError
 from coterie.core.transcript import Transcript
 from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.announcing import results_for, turn_ended
-from coterie.engine.asking import Asking
-from coterie.engine.brain import Brain
-from coterie.engine.live import LiveTurn
-from coterie.engine.loop import CallStarted, Step, ToolResult
-from coterie.engine.memories import Memories
-from coterie.engine.recall import Recall, TurnMemory
-from coterie.engine.slots import Slot
+from coterie.engine.household.brain import Brain
+from coterie.engine.memory.memories import Memories
+from coterie.engine.memory.recall import Recall, TurnMemory
+from coterie.engine.turns.announcing import results_for, turn_ended
+from coterie.engine.turns.asking import Asking
+from coterie.engine.turns.live import LiveTurn
+from coterie.engine.turns.loop import CallStarted, Step, ToolResult
+from coterie.engine.turns.slots import Slot
 
 log = logging.getLogger("coterie.turn")
 

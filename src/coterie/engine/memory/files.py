@@ -14,7 +14,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, InvalidRequest, NotFound
 from coterie.core.memory import Memory
 from coterie.core.ports import Store
-from coterie.engine.workspace import MAX_CONTENT, Workspace
+from coterie.engine.household.workspace import MAX_CONTENT, Workspace
 
 MEMORY = "MEMORY.md"
 LONG = 1_500

@@ -17,8 +17,8 @@ from coterie.core.ports import ToolSchema
 from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
 from coterie.core.tool import Tool
-from coterie.engine.folder import Folder
-from coterie.engine.registry import Registry
+from coterie.engine.household.folder import Folder
+from coterie.engine.household.registry import Registry
 
 log = logging.getLogger("coterie.brain")
 

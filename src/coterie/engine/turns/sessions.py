@@ -16,13 +16,13 @@ from coterie.core.message import ImagePart, Message, Role
 from coterie.core.ports import InboxEntry, Store, StoreTransaction
 from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, TurnJob, TurnState
-from coterie.engine.announcing import turn_ended
-from coterie.engine.brain import Brains
-from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
-from coterie.engine.live import Live
-from coterie.engine.registry import Registry
-from coterie.engine.transcripts import Transcripts
+from coterie.engine.household.brain import Brains
+from coterie.engine.household.registry import Registry
+from coterie.engine.turns.announcing import turn_ended
+from coterie.engine.turns.dispatcher import Dispatcher
+from coterie.engine.turns.live import Live
+from coterie.engine.turns.transcripts import Transcripts
 
 MAX_NAME = 200
 MAX_ATTRIBUTES = 64 * 1024

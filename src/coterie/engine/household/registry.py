@@ -29,11 +29,11 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.policy import permits
 from coterie.core.ports import Store
-from coterie.engine.first_run import settle_in
-from coterie.engine.home import Home
-from coterie.engine.household import Household
-from coterie.engine.roster_sync import RosterSync
-from coterie.engine.workspace import FileContent, Workspace
+from coterie.engine.household.first_run import settle_in
+from coterie.engine.household.home import Home
+from coterie.engine.household.household import Household
+from coterie.engine.household.roster_sync import RosterSync
+from coterie.engine.household.workspace import FileContent, Workspace
 
 log = logging.getLogger("coterie.registry")
 

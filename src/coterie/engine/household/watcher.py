@@ -9,9 +9,9 @@ from pathlib import Path
 
 from coterie.core.agent import check_id
 from coterie.core.errors import CoterieError
-from coterie.engine.config_file import SETTLED_AFTER, STABLE_AFTER
 from coterie.engine.gateway import Gateway
-from coterie.engine.workspace import INHERITED, NAMED, SHARED_ONLY
+from coterie.engine.household.config_file import SETTLED_AFTER, STABLE_AFTER
+from coterie.engine.household.workspace import INHERITED, NAMED, SHARED_ONLY
 
 log = logging.getLogger("coterie.watcher")
 

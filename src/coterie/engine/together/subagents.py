@@ -28,15 +28,15 @@ from coterie.core.ports import InboxEntry, Store, StoreTransaction
 from coterie.core.session import Session, subagent_key
 from coterie.core.tool import ToolError
 from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.announcing import ask_for_wake, note
-from coterie.engine.brain import Brain, Brains, Place
-from coterie.engine.dispatcher import Dispatcher
 from coterie.engine.events import Events
-from coterie.engine.household import Change
-from coterie.engine.live import Live
-from coterie.engine.registry import Registry
-from coterie.engine.sessions import Sessions
-from coterie.engine.slots import Gate
+from coterie.engine.household.brain import Brain, Brains, Place
+from coterie.engine.household.household import Change
+from coterie.engine.household.registry import Registry
+from coterie.engine.turns.announcing import ask_for_wake, note
+from coterie.engine.turns.dispatcher import Dispatcher
+from coterie.engine.turns.live import Live
+from coterie.engine.turns.sessions import Sessions
+from coterie.engine.turns.slots import Gate
 
 log = logging.getLogger("coterie.subagents")
 

@@ -1,0 +1,1 @@
+"""What agents remember, and how it is found again."""

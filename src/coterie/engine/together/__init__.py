@@ -1,0 +1,1 @@
+"""Agents that work for each other."""

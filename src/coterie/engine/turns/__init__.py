@@ -1,0 +1,1 @@
+"""Turns: one owner, one loop, one transcript each."""
