@@ -93,7 +93,7 @@ def strangers() -> list[Row]:
             fill(gateway, "rose", others, private=True, vectors=False)
         crowded, found = small_agent(gateway)
         with gateway.store.write() as tx:
-            connection = tx.connection  # type: ignore[attr-defined]
+            connection = tx.connection
             connection.exec_driver_sql("UPDATE memories SET scope = 'global' WHERE agent_id = 'rose'")
             connection.exec_driver_sql("UPDATE memory_index SET private = 0 WHERE owner = 'rose'")
             connection.exec_driver_sql(

@@ -360,7 +360,7 @@ def test_an_older_table_is_taken_over_without_touching_a_row(
         gateway.memories.as_(None).remember("a new boat")
         assert "a new boat" in texts(gateway, "main", "boat")
         with gateway.store.read() as tx:
-            rows = tx.connection.execute(  # type: ignore[attr-defined]
+            rows = tx.connection.execute(
                 text("SELECT id, content, mood, created_at, agent_id, scope FROM memories WHERE id < 'c'")
             ).all()
         assert [tuple(row) for row in rows if row[0] in "ab"] == [

@@ -11,19 +11,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench import mock_llm
 from coterie.app import opened
 from coterie.core.events import LAST, ChatEvent
 from coterie.core.message import Message
-from coterie.core.ports import Model, ModelEvent, ModelRequest, Store, StoreTransaction
+from coterie.core.ports import Model, ModelEvent, ModelRequest
 from coterie.core.tool import Tool
 from coterie.engine.gateway import Engine, Gateway, Outcome, Receipt
 from coterie.engine.household.home import Home
 from coterie.engine.turns.active_turn import ContextProvider
 from coterie.models.openai_wire import request_body
 from coterie.testing import Scripted, ScriptedModel
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 T = TypeVar("T")
 MAIN = "agent:main:main"
@@ -106,10 +109,10 @@ class PowerCut:
     async def look(self, work: Callable[[Any], T]) -> T:
         return await self._store.look(work)
 
-    def read(self) -> AbstractContextManager[StoreTransaction]:
+    def read(self) -> AbstractContextManager[Transaction]:
         return self._store.read()
 
-    def write(self) -> AbstractContextManager[StoreTransaction]:
+    def write(self) -> AbstractContextManager[Transaction]:
         return self._store.write()
 
     def scrub(self) -> None:

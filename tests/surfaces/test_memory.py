@@ -210,7 +210,7 @@ def test_killed_in_the_middle_rows_and_search_agree(home: Path, command: str) ->
 
     with opened(Home(home)) as gateway:
         with gateway.store.read() as tx:
-            query = tx.connection.exec_driver_sql  # type: ignore[attr-defined]
+            query = tx.connection.exec_driver_sql
             rows = {row[0] for row in query("SELECT id FROM memories")}
             indexed = {row[0]: row[1] for row in query("SELECT memory_id, number FROM memory_index")}
             words = {row[0] for row in query("SELECT rowid FROM memories_fts")}

@@ -8,12 +8,15 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from coterie.core.clock import now_iso
 from coterie.core.errors import Forbidden, InvalidRequest, NotFound, RateLimited, Unauthorized, Unavailable
-from coterie.core.ports import Store
 from coterie.core.token import SCOPES, Scope, Token, allows, hash_secret, parts, spell
 from coterie.engine.household.home import Home
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 ENVIRONMENT = "COTERIE_TOKEN"
 OWNER = "owner"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.config import Embeddings
 from coterie.core.announce import TraceBudget
@@ -20,7 +20,7 @@ from coterie.core.compaction import DEFAULT_WINDOW
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from coterie.core.events import ChatEvent, final_fields
 from coterie.core.message import ImagePart, Message, Origin, check_text
-from coterie.core.ports import Embedder, InboxEntry, Model, ProviderState, Store, StoreTransaction
+from coterie.core.ports import Embedder, InboxEntry, Model, ProviderState
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.core.turn import ACTIVE, ENDED, TurnJob, TurnState
@@ -43,6 +43,9 @@ from coterie.engine.turns.live import Live
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Slots
 from coterie.engine.turns.transcripts import Transcripts
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
@@ -229,7 +232,7 @@ class Engine:
             body_hash = _body_hash(text, meta, images)
         run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
 
-        def accept(tx: StoreTransaction) -> tuple[Session, TurnJob | None]:
+        def accept(tx: Transaction) -> tuple[Session, TurnJob | None]:
             session = self.sessions.find_or_make(tx, ref)
             if key is not None and (first := tx.turns.repeated(session.id, key)) is not None:
                 if first[1] != body_hash:
@@ -265,7 +268,7 @@ class Engine:
     async def retry(self, ref: str) -> Receipt:
         """Have the last message answered after all, once its turn ended without an answer. It is not said twice."""
 
-        def look(tx: StoreTransaction) -> tuple[Session, str | None]:
+        def look(tx: Transaction) -> tuple[Session, str | None]:
             session = self.sessions.find(tx, ref)
             last = tx.sessions.page(session.id, limit=1)
             failed = last[-1].run_id if last and "error" in (last[-1].meta or {}) else None
@@ -314,7 +317,7 @@ class Engine:
             yield ChatEvent(run_id, outcome.job.session_id, 0, "aborted", 1, {})
 
     async def outcome(self, run_id: str) -> Outcome:
-        def look(tx: StoreTransaction) -> tuple[TurnJob | None, Message | None]:
+        def look(tx: Transaction) -> tuple[TurnJob | None, Message | None]:
             job = tx.turns.get(run_id)
             final = tx.sessions.message(job.final_message_id) if job and job.final_message_id else None
             return job, final
@@ -361,7 +364,7 @@ class Engine:
         running = worker.turn if worker is not None else None
         transcript = running.transcript if running is not None else self.transcripts.get(job.session_id)
 
-        def take(tx: StoreTransaction) -> tuple[str, Message | None]:
+        def take(tx: Transaction) -> tuple[str, Message | None]:
             at = now_iso()
             entry = tx.turns.cancel_queued(job.run_id, at)
             if entry is not None:
@@ -398,7 +401,7 @@ class Engine:
     async def queue(self, ref: str) -> tuple[Session, list[TurnJob], list[InboxEntry]]:
         """The session's unfinished turns and what waits in its inbox."""
 
-        def look(tx: StoreTransaction) -> tuple[Session, list[TurnJob], list[InboxEntry]]:
+        def look(tx: Transaction) -> tuple[Session, list[TurnJob], list[InboxEntry]]:
             session = self.sessions.find(tx, ref)
             return session, tx.turns.unfinished(session.id), tx.turns.waiting(session.id)
 

@@ -19,7 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
 from coterie.store import schema
-from coterie.store.rows import Transaction
+from coterie.store.transaction import Transaction
 from coterie.store.vectors import VectorCache
 
 BUSY_TIMEOUT_MS = 5_000

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.config import Parsed
 from coterie.core.agent import MAIN, Agent, AgentState
-from coterie.core.ports import StoreTransaction
 from coterie.core.roster import Roster
 from coterie.engine.household.config_file import text_sha
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Transaction
 
 Change = tuple[str, str]
 """What happened to which agent, as in ("created", "dot")."""
@@ -66,7 +68,7 @@ class Agreed:
     """False while the file still has to be written, or while something waits."""
 
     @classmethod
-    def load(cls, tx: StoreTransaction) -> Agreed:
+    def load(cls, tx: Transaction) -> Agreed:
         stored = tx.meta.get("agreed")
         return cls() if stored is None else cls(**json.loads(stored))
 
@@ -88,6 +90,6 @@ class Agreed:
             revision=revision,
         )
 
-    def save(self, tx: StoreTransaction, *, settled: bool) -> None:
+    def save(self, tx: Transaction, *, settled: bool) -> None:
         final = replace(self, settled=settled and not self.waiting)
         tx.meta.set("agreed", json.dumps(asdict(final), ensure_ascii=False))

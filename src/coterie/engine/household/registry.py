@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
@@ -28,12 +28,14 @@ from coterie.core.agent import (
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.policy import permits
-from coterie.core.ports import Store
 from coterie.engine.household.first_run import settle_in
 from coterie.engine.household.home import Home
 from coterie.engine.household.household import Household
 from coterie.engine.household.roster_sync import RosterSync
 from coterie.engine.household.workspace import FileContent, Workspace
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie.registry")
 

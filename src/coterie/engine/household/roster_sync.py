@@ -8,18 +8,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from coterie.config import Config, ConfigError, Parsed, Problem, Surroundings, parse
 from coterie.core.agent import MAIN, Agent, AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest
-from coterie.core.ports import Store
 from coterie.core.roster import Merge, Roster, merge
 from coterie.engine.household.config_file import STABLE_AFTER, ConfigFile, text_sha
 from coterie.engine.household.home import Home
 from coterie.engine.household.household import Agreed, Change, Household
 from coterie.engine.household.roster_file import FRESH, write_roster
 from coterie.engine.household.workspace import Workspace
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie.registry")
 

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, InvalidRequest, NotFound
 from coterie.core.memory import Memory
-from coterie.core.ports import Store
 from coterie.engine.household.workspace import MAX_CONTENT, Workspace
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 MEMORY = "MEMORY.md"
 LONG = 1_500

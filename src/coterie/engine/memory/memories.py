@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.config import Embeddings
 from coterie.core.agent import DEFAULT_ALIAS, AgentState, MemoryPolicy
@@ -30,12 +30,15 @@ from coterie.core.memory import (
     check_tags,
     scope_for,
 )
-from coterie.core.ports import Embedder, Store
+from coterie.core.ports import Embedder
 from coterie.engine.events import Events
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import Workspace
 from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
 from coterie.engine.memory.search import MemorySearch, Mode
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie.memory")
 

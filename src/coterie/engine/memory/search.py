@@ -6,13 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from coterie.core.errors import Unavailable
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
-from coterie.core.ports import Embedder, Store
+from coterie.core.ports import Embedder
 from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank, speakers
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie.memory")
 

@@ -6,17 +6,19 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from coterie.core.announce import Asker, SubagentRun, milliseconds
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import ThinkingPart, check_text
-from coterie.core.ports import Store, StoreTransaction
 from coterie.core.session import ASIDE, Session, web_key
 from coterie.core.tool import ToolError
 from coterie.engine.together.subagents import Subagents
 from coterie.engine.turns.sessions import Sessions
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 B = TypeVar("B")
 T = TypeVar("T")
@@ -30,7 +32,7 @@ class Waiting(Protocol):
     """The turn that asks: it can wait without holding anybody up."""
 
     async def begin_and_wait(
-        self, begin: Callable[[StoreTransaction], B], wait: Callable[[B], Awaitable[T]]
+        self, begin: Callable[[Transaction], B], wait: Callable[[B], Awaitable[T]]
     ) -> T: ...
 
 
@@ -52,9 +54,7 @@ class Target(Protocol):
     @property
     def agent_id(self) -> str: ...
 
-    def begin(
-        self, tx: StoreTransaction, asker: Asker, content: str, session: str, *, announce: bool
-    ) -> Begun:
+    def begin(self, tx: Transaction, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
         """Put the message where it will be answered."""
 
 
@@ -82,7 +82,7 @@ class Delegation:
         if not 0 < seconds <= LONGEST_WAIT:
             raise ToolError("invalid_arguments", f"timeout is more than 0 and at most {LONGEST_WAIT} seconds")
 
-        def begin(tx: StoreTransaction) -> Begun:
+        def begin(tx: Transaction) -> Begun:
             found = self._subagents.begun_before(tx, asker)
             if found is not None:
                 return _begun_before(tx, found)
@@ -139,15 +139,13 @@ class Housemate:
         self._sessions = sessions
         self._subagents = subagents
 
-    def begin(
-        self, tx: StoreTransaction, asker: Asker, content: str, session: str, *, announce: bool
-    ) -> Begun:
+    def begin(self, tx: Transaction, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
         found = self._find(tx, session)
         place = found or self._make(tx, asker)
         run = self._subagents.add(tx, asker, place, self.agent_id, content, kind="message", announce=announce)
         return Begun(run, place, created=found is None)
 
-    def _find(self, tx: StoreTransaction, session: str) -> Session | None:
+    def _find(self, tx: Transaction, session: str) -> Session | None:
         if session in ("latest", "latest-or-create"):
             found = self._sessions.latest(tx, self.agent_id, idle=session == "latest-or-create")
             if found is None and session == "latest":
@@ -155,7 +153,7 @@ class Housemate:
             return found
         return None if session == "create" else self._named(tx, session)
 
-    def _make(self, tx: StoreTransaction, asker: Asker) -> Session:
+    def _make(self, tx: Transaction, asker: Asker) -> Session:
         session_id = str(uuid.uuid4())
         return self._sessions.add(
             tx,
@@ -166,7 +164,7 @@ class Housemate:
             name=f"Asked by {asker.agent_id}",
         )
 
-    def _named(self, tx: StoreTransaction, ref: str) -> Session:
+    def _named(self, tx: Transaction, ref: str) -> Session:
         try:
             found = self._sessions.find(tx, ref)
         except CoterieError as error:
@@ -178,7 +176,7 @@ class Housemate:
         return found
 
 
-def _begun_before(tx: StoreTransaction, run: SubagentRun) -> Begun:
+def _begun_before(tx: Transaction, run: SubagentRun) -> Begun:
     session = tx.sessions.find(run.session_id)
     gone = Session(run.session_id, run.session_key, run.agent_id, "web")
     first = tx.sessions.page(run.session_id, limit=1, after=0)
@@ -199,7 +197,7 @@ def _head(begun: Begun) -> dict[str, Any]:
     return {"mode": "sync", **_place(begun), "responseId": begun.run.run_id}
 
 
-def _answer(tx: StoreTransaction, begun: Begun) -> dict[str, Any] | None:
+def _answer(tx: Transaction, begun: Begun) -> dict[str, Any] | None:
     """What has come of it; None while nothing has."""
     run = tx.runs.get(begun.run.run_id)
     if run is not None and run.is_live:
@@ -216,7 +214,7 @@ def _answer(tx: StoreTransaction, begun: Begun) -> dict[str, Any] | None:
     return {**answer, **_activity(tx, run)}
 
 
-def _activity(tx: StoreTransaction, run: SubagentRun) -> dict[str, Any]:
+def _activity(tx: Transaction, run: SubagentRun) -> dict[str, Any]:
     """What the target did on the way."""
     job = tx.turns.get(run.run_id)
     asked = tx.sessions.message(job.message_id) if job is not None else None

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.core.agent import DEFAULT_ALIAS, check_pattern
 from coterie.core.announce import (
@@ -24,7 +24,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.events import LAST, ChatState
 from coterie.core.message import check_text
-from coterie.core.ports import InboxEntry, Store, StoreTransaction
+from coterie.core.ports import InboxEntry
 from coterie.core.session import Session, subagent_key
 from coterie.core.tool import ToolError
 from coterie.core.turn import TurnJob, TurnState
@@ -37,6 +37,9 @@ from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.live import Live
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Gate
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 log = logging.getLogger("coterie.subagents")
 
@@ -125,7 +128,7 @@ class Subagents:
                 f"{model[:200]!r} is not a model; write <provider>/<model>", details={"field": "model"}
             )
 
-        def begin(tx: StoreTransaction) -> tuple[SubagentRun, Session | None]:
+        def begin(tx: Transaction) -> tuple[SubagentRun, Session | None]:
             found = self.begun_before(tx, asker)
             if found is not None:
                 return found, None
@@ -160,7 +163,7 @@ class Subagents:
             [schema.name for schema in brain.schemas] if brain else [],
         )
 
-    def begun_before(self, tx: StoreTransaction, asker: Asker | None) -> SubagentRun | None:
+    def begun_before(self, tx: Transaction, asker: Asker | None) -> SubagentRun | None:
         """A call that is made again after a crash attaches to what it began."""
         if asker is None or asker.run_id is None or asker.call_id is None:
             return None
@@ -168,7 +171,7 @@ class Subagents:
 
     def add(
         self,
-        tx: StoreTransaction,
+        tx: Transaction,
         asker: Asker | None,
         session: Session,
         agent_id: str,
@@ -245,9 +248,7 @@ class Subagents:
             raise ToolError("agent_not_accessible", f"{asker.agent_id} may not reach the agent {target!r}")
         return target
 
-    def check_limits(
-        self, tx: StoreTransaction, asker: Asker, target: str, *, own_child: bool = False
-    ) -> None:
+    def check_limits(self, tx: Transaction, asker: Asker, target: str, *, own_child: bool = False) -> None:
         """Whether something may be handed on, by depth, by chain and by what its trace has used."""
         if own_child and asker.is_subagent:
             raise ToolError("tool_not_allowed", "a subagent cannot have subagents")
@@ -344,7 +345,7 @@ class Subagents:
     # Looking
 
     async def get(self, run_id: str) -> Told:
-        def look(tx: StoreTransaction) -> Told | None:
+        def look(tx: Transaction) -> Told | None:
             run = tx.runs.get(run_id)
             return None if run is None else Told(run, tx.announcements.get(run_id), _route(tx, run, {}))
 
@@ -363,7 +364,7 @@ class Subagents:
     ) -> list[Told]:
         """Newest first."""
 
-        def look(tx: StoreTransaction) -> list[Told]:
+        def look(tx: Transaction) -> list[Told]:
             session = self._sessions.find(tx, requester).id if requester is not None else None
             runs = tx.runs.select(requester_session_id=session, status=status, before=before, limit=limit)
             told = tx.announcements.of([run.run_id for run in runs])
@@ -436,7 +437,7 @@ class Subagents:
     async def retry(self, run_id: str) -> Told:
         """Send a blocked announcement on its way again, as the beginning of a trace of its own."""
 
-        def again(tx: StoreTransaction) -> Announcement:
+        def again(tx: Transaction) -> Announcement:
             found = tx.announcements.get(run_id)
             if found is None:
                 raise NotFound(f"there is no announcement of the run {run_id[:100]!r}")
@@ -466,7 +467,7 @@ class Subagents:
 
 
 def _route(
-    tx: StoreTransaction, run: SubagentRun, known: dict[str, Mapping[str, Any] | None]
+    tx: Transaction, run: SubagentRun, known: dict[str, Mapping[str, Any] | None]
 ) -> Mapping[str, Any] | None:
     """Of the requester's session, while that is there."""
     if (asker := run.requester_session_id) is None:

@@ -6,13 +6,12 @@ import hashlib
 import json
 import uuid
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.core.announce import Asker
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import check_text
-from coterie.core.ports import Store, StoreTransaction
 from coterie.core.session import Session, web_key
 from coterie.core.tool import ToolError
 from coterie.core.turn import TurnJob, TurnState
@@ -22,6 +21,9 @@ from coterie.engine.together.subagents import Subagents, message_of
 from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.live import Live
 from coterie.engine.turns.sessions import Sessions
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 CAME_FROM = "came_from"
 """The attribute of a session that says where its person was before."""
@@ -59,7 +61,7 @@ class Switching:
                 raise ToolError("invalid_arguments", error.message) from None
         key = f"switch:{asker.run_id}:{asker.call_id}"
 
-        def move(tx: StoreTransaction) -> tuple[dict[str, Any], Session | None, TurnJob | None]:
+        def move(tx: Transaction) -> tuple[dict[str, Any], Session | None, TurnJob | None]:
             if (kept := tx.answers.get(key)) is not None:
                 answer: dict[str, Any] = json.loads(kept[1])
                 return answer, None, None
@@ -96,9 +98,7 @@ class Switching:
                 self._dispatcher.wake(place)
         return answer
 
-    def _place(
-        self, tx: StoreTransaction, here: Session, target: str, going_back: bool
-    ) -> tuple[Session, bool]:
+    def _place(self, tx: Transaction, here: Session, target: str, going_back: bool) -> tuple[Session, bool]:
         before = here.attributes.get(CAME_FROM)
         if going_back and isinstance(before, str):
             found = tx.sessions.find(before)
@@ -112,7 +112,7 @@ class Switching:
         made = self._sessions.add(tx, target, "web", web_key(target, session_id), session_id=session_id)
         return made, True
 
-    def _say(self, tx: StoreTransaction, asker: Asker, place: Session, target: str, text: str) -> TurnJob:
+    def _say(self, tx: Transaction, asker: Asker, place: Session, target: str, text: str) -> TurnJob:
         """An agent's words in the person's name: marked as such, and bounded like everything handed on."""
         run_id = uuid.uuid4().hex
         job = TurnJob(
@@ -130,7 +130,7 @@ class Switching:
         return job
 
 
-def _last_words(tx: StoreTransaction, session: Session) -> str:
+def _last_words(tx: Transaction, session: Session) -> str:
     """Where no summary was written: the last thing that was said before."""
     page = tx.sessions.page(session.id, limit=50)
     texts = [m.text for m in reversed(page) if m.role == "assistant" and m.text.strip()]

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core import compaction
 from coterie.core.agent import MAIN
@@ -18,16 +18,7 @@ from coterie.core.announce import Announcement, Asker, TraceBudget, results_text
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import Message, TextPart, ToolCall, Usage
-from coterie.core.ports import (
-    InboxEntry,
-    Model,
-    ModelError,
-    ModelEvent,
-    ModelRequest,
-    Reply,
-    Store,
-    StoreTransaction,
-)
+from coterie.core.ports import InboxEntry, Model, ModelError, ModelEvent, ModelRequest, Reply
 from coterie.core.prompt import context_message
 from coterie.core.session import Session
 from coterie.core.steering import ABORTED, SKIPPED, STOPPED_UNDER_WAY, UNKNOWN_OUTCOME, backlog_text
@@ -42,6 +33,9 @@ from coterie.engine.turns.asking import Asking
 from coterie.engine.turns.live import LiveTurn
 from coterie.engine.turns.loop import CallStarted, Step, ToolResult
 from coterie.engine.turns.slots import Slot
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 log = logging.getLogger("coterie.turn")
 
@@ -183,7 +177,7 @@ class ActiveTurn:
         meta = {"compaction": {"through": through, "messages": cut}}
         summary = self._message("system", "system", text, now_iso(), 0, meta=meta)
 
-        def save(tx: StoreTransaction) -> None:
+        def save(tx: Transaction) -> None:
             self._step(tx, usage=usage)
             tx.sessions.append(self.session.id, [summary])
 
@@ -273,7 +267,7 @@ class ActiveTurn:
     async def _read_result(self, result_id: str) -> str | None:
         """Bound to this session: no other session's results can be read, nor runs that others asked for."""
 
-        def look(tx: StoreTransaction) -> str | None:
+        def look(tx: Transaction) -> str | None:
             kept = tx.sessions.kept_result(self.session.id, result_id)
             if kept is not None:
                 return kept
@@ -288,7 +282,7 @@ class ActiveTurn:
         """If a message waits, hand over to it in one transaction."""
         taken: list[Message] = []
 
-        def hand_over(tx: StoreTransaction) -> tuple[TurnJob, Sequence[Announcement]] | None:
+        def hand_over(tx: Transaction) -> tuple[TurnJob, Sequence[Announcement]] | None:
             taken.clear()
             found = tx.turns.next_work(self.session.id)
             if found is None or any(self._is_for_another(entry) for entry in found.entries):
@@ -356,7 +350,7 @@ class ActiveTurn:
             text = compaction.shortened(text, limit, result.call.id)
         message = self._result_message(result.call, text, now_iso(), 0, meta)
 
-        def save(tx: StoreTransaction) -> None:
+        def save(tx: Transaction) -> None:
             self._step(tx)
             tx.sessions.append(self.session.id, [message])
             if long:
@@ -380,7 +374,7 @@ class ActiveTurn:
         self._rounds += 1
         final = not message.tool_calls
 
-        def save(tx: StoreTransaction) -> None:
+        def save(tx: Transaction) -> None:
             self._step(
                 tx,
                 replies=1,
@@ -457,7 +451,7 @@ class ActiveTurn:
                 self._message("system", "system", note, at, len(messages), meta={"error": reason})
             )
 
-        def save(tx: StoreTransaction) -> bool:
+        def save(tx: Transaction) -> bool:
             if not tx.turns.end(self.job.run_id, state, at, error=reason, epoch=self._around.epoch):
                 return False
             tx.sessions.append(self.session.id, messages)
@@ -472,16 +466,14 @@ class ActiveTurn:
         """Hold the session but no slot while somebody else works."""
         return await self.begin_and_wait(lambda tx: None, lambda _: work)
 
-    async def begin_and_wait(
-        self, begin: Callable[[StoreTransaction], B], wait: Callable[[B], Awaitable[T]]
-    ) -> T:
+    async def begin_and_wait(self, begin: Callable[[Transaction], B], wait: Callable[[B], Awaitable[T]]) -> T:
         """As `while_waiting`; what is waited for begins in the transaction that makes this turn wait.
 
         Nobody can see one without the other: agents that ask each other at the same moment would lock up.
         """
         async with self._changing_state:
 
-            def both(tx: StoreTransaction) -> B:
+            def both(tx: Transaction) -> B:
                 begun = begin(tx)
                 if not self._marked:
                     tx.turns.move(self.job.run_id, TurnState.WAITING, epoch=self._around.epoch)
@@ -573,7 +565,7 @@ class ActiveTurn:
             "tool", "agent", text, at, offset, call_id=call.id, tool_name=call.name, meta=meta
         )
 
-    def _step(self, tx: StoreTransaction, **changes: Any) -> None:
+    def _step(self, tx: Transaction, **changes: Any) -> None:
         self._marked = False
         tx.turns.step(
             self.job.run_id,
@@ -583,7 +575,7 @@ class ActiveTurn:
             **changes,
         )
 
-    async def _transact(self, work: Callable[[StoreTransaction], None]) -> None:
+    async def _transact(self, work: Callable[[Transaction], None]) -> None:
         await self._around.store.transact(work)
 
     def _remember(self, messages: Sequence[Message]) -> None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from coterie.core.agent import MAIN
 from coterie.core.announce import (
@@ -16,15 +17,18 @@ from coterie.core.announce import (
     announce_meta,
     finish_line,
 )
-from coterie.core.ports import InboxEntry, StoreTransaction
+from coterie.core.ports import InboxEntry
 from coterie.core.session import Session
 from coterie.core.turn import TurnJob, TurnState
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Transaction
 
 log = logging.getLogger("coterie.announcing")
 
 
 def turn_ended(
-    tx: StoreTransaction,
+    tx: Transaction,
     job: TurnJob,
     state: TurnState,
     at: str,
@@ -46,7 +50,7 @@ def turn_ended(
         )
 
 
-def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
+def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     """What a turn that begins is shown. A wake answers for all of it; a person's turn only if no wake will."""
     session_id = job.session_id
     if job.kind == "wake" or (
@@ -58,7 +62,7 @@ def results_for(tx: StoreTransaction, job: TurnJob) -> Sequence[Announcement]:
     return tx.announcements.shown(session_id)
 
 
-def note(tx: StoreTransaction, session: Session, announcement: Announcement, at: str) -> None:
+def note(tx: Transaction, session: Session, announcement: Announcement, at: str) -> None:
     """The line into the session's inbox; it asks for no turn, so it steers none."""
     assert announcement.message_id is not None
     default = tx.agents.default()
@@ -78,7 +82,7 @@ def note(tx: StoreTransaction, session: Session, announcement: Announcement, at:
 
 
 def ask_for_wake(
-    tx: StoreTransaction, announcement: Announcement, run: SubagentRun | None, at: str, *, anew: bool = False
+    tx: Transaction, announcement: Announcement, run: SubagentRun | None, at: str, *, anew: bool = False
 ) -> None:
     """A turn of the requester's, as deep in the trace as the one that asked, or anew where a person asks."""
     assert announcement.message_id is not None
@@ -100,7 +104,7 @@ def ask_for_wake(
 
 
 def _close_run(
-    tx: StoreTransaction, job: TurnJob, state: TurnState, at: str, text: str, error: str | None
+    tx: Transaction, job: TurnJob, state: TurnState, at: str, text: str, error: str | None
 ) -> None:
     now = tx.turns.get(job.run_id)
     usage = now.usage if now is not None else job.usage
@@ -115,7 +119,7 @@ def _close_run(
     _announce(tx, run, at)
 
 
-def _announce(tx: StoreTransaction, run: SubagentRun, at: str) -> None:
+def _announce(tx: Transaction, run: SubagentRun, at: str) -> None:
     assert run.requester_session_id is not None
     assert run.requester_session_key is not None
     agent = tx.agents.get(run.agent_id)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.core.agent import AgentState
 from coterie.core.announce import TIMEOUT, Announcement, milliseconds
@@ -15,16 +15,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, Unavailable
 from coterie.core.events import final_fields
 from coterie.core.message import Message, ToolCall
-from coterie.core.ports import (
-    ClaimLost,
-    InboxEntry,
-    ModelError,
-    Reply,
-    StoreTransaction,
-    TextDelta,
-    ThinkingDelta,
-    Work,
-)
+from coterie.core.ports import ClaimLost, InboxEntry, ModelError, Reply, TextDelta, ThinkingDelta, Work
 from coterie.core.session import Session
 from coterie.core.turn import ACTIVE, TurnJob, TurnState
 from coterie.engine.household.brain import Brain, Brains
@@ -34,6 +25,9 @@ from coterie.engine.turns.live import Live
 from coterie.engine.turns.loop import CallStarted, ToolResult, TurnEvent, run_turn
 from coterie.engine.turns.slots import Gate, Slot, Slots
 from coterie.engine.turns.transcripts import Transcripts
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Transaction
 
 log = logging.getLogger("coterie.dispatcher")
 
@@ -129,7 +123,7 @@ class Dispatcher:
         if not self._runs:
             return 0
 
-        def look(tx: StoreTransaction) -> list[Session]:
+        def look(tx: Transaction) -> list[Session]:
             found = (tx.sessions.find(session_id) for session_id in tx.turns.sessions_with_work())
             return [session for session in found if session is not None]
 
@@ -247,7 +241,7 @@ class Dispatcher:
             await begun.turn.recover()
         return begun.turn
 
-    def _claim(self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
+    def _claim(self, tx: Transaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
         """What comes first: a turn that was cut short, new messages, interrupted tasks, results of others."""
         session_id = worker.session.id
         if worker.recover:
@@ -275,7 +269,7 @@ class Dispatcher:
         worker.wake = False
         return self._claim_wake(tx, worker, agent_id, prepare) if look_for_wake else _Begun()
 
-    def _claim_message(self, tx: StoreTransaction, work: Work, agent_id: str, prepare: Prepare) -> _Begun:
+    def _claim_message(self, tx: Transaction, work: Work, agent_id: str, prepare: Prepare) -> _Begun:
         job, at = work.job, now_iso()
         asked = work.entries[-1].agent_id
         if job.kind == "request" and asked != agent_id:
@@ -290,7 +284,7 @@ class Dispatcher:
         turn = prepare(job, results_for(tx, job) if work.announced else ())
         return _Begun(turn, self._take(tx, turn, work.entries), from_inbox=True)
 
-    def _claim_wake(self, tx: StoreTransaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
+    def _claim_wake(self, tx: Transaction, worker: Worker, agent_id: str, prepare: Prepare) -> _Begun:
         """Once the last of them is done, one turn for all that others have brought."""
         session_id = worker.session.id
         session, job = tx.sessions.find(session_id), tx.turns.queued_wake(session_id)
@@ -309,9 +303,7 @@ class Dispatcher:
         log.info("wake: run %s, trace %s, for %d results", job.run_id, job.trace_id, len(announced))
         return _Begun(turn, self._take(tx, turn, tx.turns.noted(session_id)))
 
-    def _take(
-        self, tx: StoreTransaction, turn: ActiveTurn, entries: Sequence[InboxEntry]
-    ) -> Sequence[Message]:
+    def _take(self, tx: Transaction, turn: ActiveTurn, entries: Sequence[InboxEntry]) -> Sequence[Message]:
         """Out of the inbox, into the transcript."""
         consumed: list[Message] = []
         for one in entries:
@@ -322,7 +314,7 @@ class Dispatcher:
 
     def _claim_backlog(
         self,
-        tx: StoreTransaction,
+        tx: Transaction,
         worker: Worker,
         agent_id: str,
         run_id: str,
@@ -345,7 +337,7 @@ class Dispatcher:
 
     def _claim_cut_short(
         self,
-        tx: StoreTransaction,
+        tx: Transaction,
         worker: Worker,
         agent_id: str,
         job: TurnJob,
@@ -365,7 +357,7 @@ class Dispatcher:
         log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, turn.live.attempt)
         return _Begun(turn, recovered=True)
 
-    def _wants_other_agent(self, tx: StoreTransaction, worker: Worker, job: TurnJob) -> _Begun:
+    def _wants_other_agent(self, tx: Transaction, worker: Worker, job: TurnJob) -> _Begun:
         """A turn goes on as it began: with the agent that began it, if that is still active."""
         owner = None if job.agent_id is None else tx.agents.get(job.agent_id)
         if owner is not None and owner.state is AgentState.ACTIVE:
@@ -374,7 +366,7 @@ class Dispatcher:
         worker.agent = None
         return self._give_up(tx, job, f"the agent {job.agent_id} is no longer active")
 
-    def _give_up(self, tx: StoreTransaction, job: TurnJob, reason: str) -> _Begun:
+    def _give_up(self, tx: Transaction, job: TurnJob, reason: str) -> _Begun:
         at = now_iso()
         tx.turns.end(job.run_id, TurnState.ERROR, at, error=reason)
         turn_ended(tx, job, TurnState.ERROR, at, error=reason)

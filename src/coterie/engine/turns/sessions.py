@@ -7,13 +7,13 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.message import ImagePart, Message, Role
-from coterie.core.ports import InboxEntry, Store, StoreTransaction
+from coterie.core.ports import InboxEntry
 from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, TurnJob, TurnState
 from coterie.engine.events import Events
@@ -23,6 +23,9 @@ from coterie.engine.turns.announcing import turn_ended
 from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.live import Live
 from coterie.engine.turns.transcripts import Transcripts
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
 
 MAX_NAME = 200
 MAX_ATTRIBUTES = 64 * 1024
@@ -75,13 +78,13 @@ class Sessions:
     async def get(self, ref: str) -> Session:
         return await self._store.look(lambda tx: self.find(tx, ref))
 
-    def find(self, tx: StoreTransaction, ref: str) -> Session:
+    def find(self, tx: Transaction, ref: str) -> Session:
         found = tx.sessions.find(self._canonical(ref))
         if found is None:
             raise NotFound(f"there is no session {ref[:200]!r}")
         return found
 
-    def find_or_make(self, tx: StoreTransaction, ref: str) -> Session:
+    def find_or_make(self, tx: Transaction, ref: str) -> Session:
         """A key of an agent's own conversation makes it on first use."""
         ref = self._canonical(ref)
         found = tx.sessions.find(ref)
@@ -98,7 +101,7 @@ class Sessions:
         return self._brains.agent_of(session)
 
     def latest(
-        self, tx: StoreTransaction, agent_id: str, *, idle: bool = False, internal: bool = False
+        self, tx: Transaction, agent_id: str, *, idle: bool = False, internal: bool = False
     ) -> Session | None:
         """An agent's most recently updated conversation; sessions that name nobody are the default's."""
         agents = [agent_id, None] if agent_id == self._brains.named(DEFAULT_ALIAS) else [agent_id]
@@ -130,7 +133,7 @@ class Sessions:
     async def history(
         self, ref: str, *, limit: int = PAGE, before: int | None = None, after: int | None = None
     ) -> tuple[Session, History]:
-        def look(tx: StoreTransaction) -> tuple[Session, Sequence[Message], list[InboxEntry], list[TurnJob]]:
+        def look(tx: Transaction) -> tuple[Session, Sequence[Message], list[InboxEntry], list[TurnJob]]:
             session = self.find(tx, ref)
             page = tx.sessions.page(session.id, limit=limit, before=before, after=after)
             return session, page, tx.turns.waiting(session.id), tx.turns.unfinished(session.id)
@@ -157,7 +160,7 @@ class Sessions:
             raise InvalidRequest("a search needs some text", details={"field": "query"})
         sessions = (await self.list(agent_id=agent_id, limit=10_000))[0] if agent_id is not None else None
 
-        def look(tx: StoreTransaction) -> list[tuple[Session, Message]]:
+        def look(tx: Transaction) -> list[tuple[Session, Message]]:
             only = None if sessions is None else [s.id for s in sessions]
             found = []
             for session_id, message in tx.sessions.search(query, session_ids=only, limit=limit):
@@ -175,7 +178,7 @@ class Sessions:
     ) -> Session:
         """A new conversation, with the agent of the one that was being viewed."""
 
-        def make(tx: StoreTransaction) -> Session:
+        def make(tx: Transaction) -> Session:
             chosen = agent_id
             if chosen is None and from_session is not None:
                 chosen = self._brains.agent_of(self.find(tx, from_session))
@@ -194,7 +197,7 @@ class Sessions:
         old = await self.get(ref)
         await self._dispatcher_quiet(old)
 
-        def make(tx: StoreTransaction) -> Session:
+        def make(tx: Transaction) -> Session:
             session = self.find(tx, ref)
             number = 1
             while tx.sessions.key_is_taken(f"{session.key}:old:{number}"):
@@ -216,7 +219,7 @@ class Sessions:
     async def fork(self, ref: str, *, at_seq: int | None = None, name: str | None = None) -> Session:
         """A copy up to a message, with the same agent and overrides."""
 
-        def make(tx: StoreTransaction) -> Session:
+        def make(tx: Transaction) -> Session:
             source = self.find(tx, ref)
             transcript = tx.sessions.transcript(source.id)
             kept = [m for m in transcript if at_seq is None or (m.seq or 0) <= at_seq]
@@ -244,7 +247,7 @@ class Sessions:
     async def one_off(self, agent_id: str, earlier: Sequence[Said]) -> Session:
         """A session for a single request that brings its own history."""
 
-        def make(tx: StoreTransaction) -> Session:
+        def make(tx: Transaction) -> Session:
             session_id = str(uuid.uuid4())
             owner = self._active(agent_id)
             session = self.add(tx, owner, "api", api_key(owner, session_id), session_id=session_id)
@@ -289,7 +292,7 @@ class Sessions:
             )
         checked = _checked_name(name)
 
-        def change(tx: StoreTransaction) -> Session:
+        def change(tx: Transaction) -> Session:
             session = self.find_or_make(tx, ref)
             at = now_iso()
             merged = {**session.attributes, **(attributes or {})}
@@ -309,7 +312,7 @@ class Sessions:
     async def set_agent(self, ref: str, agent_id: str) -> Session:
         """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
 
-        def change(tx: StoreTransaction) -> tuple[Session, Message | None]:
+        def change(tx: Transaction) -> tuple[Session, Message | None]:
             session = self.find_or_make(tx, ref)
             former = self._brains.agent_of(session)
             target = self._active(agent_id)
@@ -354,7 +357,7 @@ class Sessions:
         await self.stop_children(session.id, "the session that asked was cleared")
         await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
 
-        def wipe(tx: StoreTransaction) -> tuple[Session, list[str]]:
+        def wipe(tx: Transaction) -> tuple[Session, list[str]]:
             now = self.find(tx, session.id)
             runs = _forget_all(tx, now.id, "the session that asked was cleared")
             tx.sessions.clear(now.id)
@@ -374,7 +377,7 @@ class Sessions:
         await self.stop_children(session.id, "the session that asked was deleted")
         await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
 
-        def remove(tx: StoreTransaction) -> list[str]:
+        def remove(tx: Transaction) -> list[str]:
             runs = _forget_all(tx, session.id, "the session that asked was deleted")
             tx.sessions.remove(session.id)
             return runs
@@ -386,7 +389,7 @@ class Sessions:
         self._events.publish("session.changed", {"id": session.id, "key": session.key, "deleted": True})
 
     async def export(self, ref: str, form: Literal["markdown", "jsonl"]) -> str:
-        def look(tx: StoreTransaction) -> tuple[Session, Sequence[Message]]:
+        def look(tx: Transaction) -> tuple[Session, Sequence[Message]]:
             session = self.find(tx, ref)
             return session, tx.sessions.transcript(session.id)
 
@@ -422,7 +425,7 @@ class Sessions:
 
     def add(
         self,
-        tx: StoreTransaction,
+        tx: Transaction,
         agent_id: str,
         kind: Any,
         key: str,
@@ -454,7 +457,7 @@ async def _no_children(session_id: str, reason: str) -> None:
     return None
 
 
-def _forget_all(tx: StoreTransaction, session_id: str, reason: str) -> list[str]:
+def _forget_all(tx: Transaction, session_id: str, reason: str) -> list[str]:
     """Everything unfinished in a session; whoever asked for it is told, and what came in for it is blocked."""
     at = now_iso()
     jobs = tx.turns.forget_all(session_id, at)

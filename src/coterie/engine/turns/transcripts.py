@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
-from coterie.core.ports import Store
 from coterie.core.transcript import Transcript
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store
 
 KEPT_MESSAGES = 200_000
 

@@ -1,4 +1,4 @@
-"""What a transaction can do, by noun. State changes say which state they expect."""
+"""Agents, small facts about the home, tokens, and first answers."""
 
 from __future__ import annotations
 
@@ -14,31 +14,6 @@ from coterie.core.agent import Agent, AgentState, label_key
 from coterie.core.errors import Conflict
 from coterie.core.token import Token
 from coterie.store import schema
-from coterie.store.conversation_rows import ConversationRows
-from coterie.store.memory_rows import MemoryRows
-from coterie.store.run_rows import AnnouncementRows, RunRows
-from coterie.store.session_rows import SessionRows
-from coterie.store.turn_rows import TurnRows
-from coterie.store.usage_rows import UsageRows
-from coterie.store.vectors import VectorCache
-
-
-class Transaction:
-    """Handles to the tables, bound to one connection."""
-
-    def __init__(self, connection: Connection, vectors: VectorCache) -> None:
-        self.connection = connection
-        self.agents = AgentRows(connection)
-        self.meta = MetaRows(connection)
-        self.tokens = TokenRows(connection)
-        self.answers = AnswerRows(connection)
-        self.sessions = SessionRows(connection)
-        self.turns = TurnRows(connection)
-        self.usage = UsageRows(connection)
-        self.runs = RunRows(connection)
-        self.announcements = AnnouncementRows(connection)
-        self.memories = MemoryRows(connection, vectors)
-        self.conversations = ConversationRows(connection)
 
 
 class AgentRows:
