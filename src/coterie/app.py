@@ -7,8 +7,9 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,25 +20,36 @@ from coterie import __version__
 from coterie.config import Config, ConfigError, Embeddings, values
 from coterie.config import Database as DatabaseSection
 from coterie.core.errors import Conflict, CoterieError
+from coterie.core.turn import Claim
 from coterie.engine.doctor import Finding, check_home, check_household
-from coterie.engine.gateway import EngineClaim, Gateway
+from coterie.engine.gateway import Gateway, Parts
 from coterie.engine.household.home import Home
+from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from coterie.core.ports import Embedder, Model
-    from coterie.core.tool import Tool
+    from coterie.core.ports import Embedder, Model, ProviderState
     from coterie.models.catalog import ModelCatalog
+    from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie")
 log.addHandler(logging.NullHandler())  # a command speaks for itself; only `serve` shows the log
 
 
 @contextmanager
-def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
-    """A household, ready to use. With `engine`, this process is the one that runs turns."""
+def opened(
+    home: Home,
+    *,
+    engine: bool = False,
+    parts: Callable[[Home, Registry], Parts] | None = None,
+    wrap: Callable[[Store], Store] = lambda store: store,
+) -> Iterator[Gateway]:
+    """A household, ready to use. With `engine`, this process is the one that runs turns.
+
+    `parts` and `wrap` put other models, tools or a store that fails into it.
+    """
     home.prepare()
     with contextlib.ExitStack() as stack:
         if engine:
@@ -51,17 +63,23 @@ def opened(home: Home, *, engine: bool = False) -> Iterator[Gateway]:
         claim = None
         if engine:
             with database.write() as tx:
-                claim = EngineClaim(tx.meta.count_up("epoch"))
-        gateway = Gateway(
-            home,
-            database,
-            claim,
-            lambda: _tools(gateway),
-            lambda all_models: _catalog(gateway).describe(only_usable=not all_models),
-            _embedder,
-        )
-        gateway.registry.open(_first_model)
+                claim = Claim(f"{socket.gethostname()}/{os.getpid()}", tx.meta.count_up("epoch"))
+        store = wrap(database)
+        registry = Registry(home, store)
+        gateway = Gateway(home, store, registry, (parts or usual_parts)(home, registry), claim)
+        registry.open(_first_model)
         yield gateway
+
+
+def usual_parts(home: Home, registry: Registry) -> Parts:
+    """What a person's house is made of."""
+    from coterie.tools.loader import InstalledTools
+
+    return Parts(
+        ConfiguredModels(registry),
+        [InstalledTools(home.path / "plugins", lambda: registry.sync.config.plugins.disabled)],
+        _embedder,
+    )
 
 
 def _database_url(home: Home) -> str:
@@ -118,7 +136,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             from coterie.engine.household.watcher import Watcher
 
-            async with running_engine(gateway):
+            async with gateway.running():
                 watching = asyncio.create_task(Watcher(gateway).run())
                 _write_gateway_file(gateway, url)
                 announce(url, token)
@@ -152,62 +170,44 @@ def _embedder(settings: Embeddings) -> Embedder | None:
     return embedder(settings)
 
 
-def _tools(gateway: Gateway) -> Mapping[str, Tool]:
-    from coterie.tools.loader import load_tools
-
-    loaded = load_tools(gateway.home.path / "plugins", gateway.registry.sync.config.plugins.disabled)
-    for problem in loaded.problems:
-        log.warning("plug-in skipped: %s", problem)
-    return loaded.tools
-
-
 def _first_model() -> str | None:
     from coterie.models.catalog import first_model
 
     return first_model()
 
 
-def _catalog(gateway: Gateway) -> ModelCatalog:
-    """The models of the configuration that is in force now."""
-    from coterie.models.catalog import ModelCatalog, ProviderSettings
+class ConfiguredModels:
+    """The models of the configuration that is in force now. Implements Models."""
 
-    providers = gateway.registry.sync.config.models.providers
-    return ModelCatalog(
-        {n: ProviderSettings(p.type, p.base_url, p.api_key_env) for n, p in providers.items()}
-    )
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._made: tuple[object, ModelCatalog] | None = None
+        self._known: dict[str, Model] = {}
 
+    def _catalog(self) -> ModelCatalog:
+        from coterie.models.catalog import ModelCatalog, ProviderSettings
 
-@contextlib.asynccontextmanager
-async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator[None]:
-    """Tools, models and turns, until the block ends. Without `run`, messages are only put in line."""
-    catalog: ModelCatalog | None = None
-    made_from: object = None
-    known: dict[str, Model] = {}
+        providers = self._registry.sync.config.models.providers
+        if self._made is None or self._made[0] != providers:
+            settings = {n: ProviderSettings(p.type, p.base_url, p.api_key_env) for n, p in providers.items()}
+            self._made = (providers, ModelCatalog(settings))
+            self._known.clear()
+        return self._made[1]
 
-    async def resolve(name: str) -> Model:
-        nonlocal catalog, made_from
-        providers = gateway.registry.sync.config.models.providers
-        if made_from != providers or catalog is None:
-            catalog, made_from = _catalog(gateway), providers
-            known.clear()
-        model = known.get(name)
+    async def resolve(self, name: str) -> Model:
+        catalog = self._catalog()
+        model = self._known.get(name)
         if model is None:
             # The first use imports the provider, which takes a while and must not hold up the loop.
-            model = known[name] = await asyncio.to_thread(catalog.resolve, name)
+            model = self._known[name] = await asyncio.to_thread(catalog.resolve, name)
         return model
 
-    await gateway.start(resolve, run=run)
-    embedding = asyncio.create_task(gateway.memories.keep_embedding()) if run else None
-    try:
-        yield
-    finally:
-        if embedding is not None:
-            embedding.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await embedding
-        await gateway.stop()
-        if catalog is not None:
-            await catalog.aclose()
+    def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:
+        return self._catalog().describe(only_usable=only_usable)
+
+    async def aclose(self) -> None:
+        if self._made is not None:
+            await self._made[1].aclose()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -259,3 +259,9 @@ def examine(home: Home, *, fix: bool) -> list[Finding]:
     except CoterieError as error:
         findings.append(Finding("problem", error.message))
     return findings
+
+
+@contextlib.asynccontextmanager
+async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator[None]:
+    async with gateway.running() if run else contextlib.nullcontext():
+        yield

@@ -6,20 +6,29 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sqlalchemy.exc import IntegrityError
 
 from coterie.core.agent import Agent, AgentState
 from coterie.core.announce import SubagentRun
-from coterie.core.message import Usage
-from coterie.core.ports import InboxEntry
+from coterie.core.message import Message, Usage
 from coterie.core.session import Session
-from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.turns.announcing import results_for, turn_ended
+from coterie.core.turn import Claim, InboxEntry, TurnJob, TurnState
+from coterie.engine.events import Events
+from coterie.engine.household.brain import Brains
+from coterie.engine.turns.announcing import close_run, results_for, settle
+from coterie.engine.turns.change import TurnChange
+from coterie.engine.turns.transcripts import Transcripts
+from coterie.engine.turns.turns import Turns
+from coterie.engine.turns.waking import LocalWaker
 from coterie.store.database import Database
+from coterie.store.transaction import Transaction
+from coterie.store.turn_writes import TurnWrites
 
 AT = "2026-05-01T08:00:00.000000Z"
+CLAIM = Claim("test", 1)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -76,30 +85,34 @@ def ask(database: Database, number: int, *, announce: bool = True) -> TurnJob:
             )
         )
         entry = InboxEntry(session_id, f"m{number}", run_id, "main", "user", "agent", "go", None, AT)
-        tx.turns.submit(job, entry)
+        TurnWrites(tx.connection).submit(job, entry)
     with database.write() as tx:
         work = tx.turns.next_work(session_id)
         assert work is not None
         assert (work.job, work.session.tools) == (job, ("files_*",))
-        tx.turns.claim(run_id, epoch=1, agent_id="main", at=AT)
+        writes = TurnWrites(tx.connection)
+        writes.claim(run_id, CLAIM, agent_id="main", at=AT)
         for one in work.entries:
-            tx.turns.take(one)
+            writes.take(one)
         tx.runs.start(run_id, AT)
     return job
 
 
+def changing(database: Database, tx: Transaction) -> TurnChange:
+    """A transaction of the owner of turns; nobody here asks who an agent is."""
+    turns = Turns(database, CLAIM, cast(Brains, None), LocalWaker(), Events(), Transcripts(database))
+    return TurnChange(turns, tx, None)
+
+
 def end(database: Database, job: TurnJob, text: str = "done") -> None:
     with database.write() as tx:
-        tx.turns.step(
-            job.run_id,
-            epoch=1,
-            agent_id="main",
-            usage=Usage(3, 4, 0, 0.5),
-            cost=0.5,
-            state=TurnState.DONE,
-            at=AT,
-        )
-        turn_ended(tx, job, TurnState.DONE, AT, text=text)
+        session = tx.sessions.find(job.session_id)
+        assert session is not None
+        used = Usage(3, 4, 0, 0.5)
+        final = Message(f"final-{job.run_id}", "assistant", "agent", text, created_at=AT)
+        change = changing(database, tx)
+        change.step(replace(job, agent_id="main"), usage=used, cost=0.5, final=final)
+        change.answered(session, job, final, used, announced=True)
 
 
 def test_an_end_leaves_one_announcement_one_line_and_one_wake(database: Database) -> None:
@@ -126,7 +139,7 @@ def test_a_run_ends_once(database: Database) -> None:
     job = ask(database, 1)
     end(database, job)
     with database.write() as tx:
-        turn_ended(tx, job, TurnState.ERROR, AT, error="too late")
+        assert close_run(tx, job, TurnState.ERROR, AT, "", "too late") is None
     with database.read() as tx:
         done = tx.runs.get(job.run_id)
         assert done is not None and done.status == "completed"
@@ -166,15 +179,16 @@ def test_who_answers_for_what(database: Database) -> None:
         wake = tx.turns.queued_wake("parent")
         assert wake is not None
         assert [one.turn_id for one in results_for(tx, wake)] == [wake.run_id] * 2
-        turn_ended(tx, wake, TurnState.ERROR, AT, error="the model is down")
-        tx.turns.end(wake.run_id, TurnState.ERROR, AT)
+        parent = tx.sessions.find("parent")
+        assert parent is not None
+        assert changing(database, tx).end(parent, wake, TurnState.ERROR, "the model is down", ours=False)
     with database.write() as tx:
         open_ = tx.announcements.shown("parent")
         assert {one.state for one in open_} == {"blocked"}
         assert all("the model is down" in (one.reason or "") for one in open_)
         # Nothing else will answer for them now: the next turn does.
         assert [one.turn_id for one in results_for(tx, asked)] == ["said", "said"]
-        turn_ended(tx, asked, TurnState.DONE, AT)
+        settle(tx, asked, TurnState.DONE, AT, None)
     with database.read() as tx:
         assert tx.announcements.shown("parent") == []
         assert {one.state for one in tx.announcements.of(["run1", "run2"]).values()} == {"delivered"}
@@ -227,12 +241,13 @@ def test_the_latest_session_that_nobody_waits_in(database: Database) -> None:
                 )
             )
             job = TurnJob(f"r{number}", session_id, f"x{number}", TurnState.QUEUED, created_at=AT)
-            tx.turns.submit(
+            writes = TurnWrites(tx.connection)
+            writes.submit(
                 job, InboxEntry(session_id, f"x{number}", job.run_id, "main", "user", "user", "x", None, AT)
             )
-            tx.turns.claim(job.run_id, epoch=1, agent_id="main", at=AT)
+            writes.claim(job.run_id, CLAIM, agent_id="main", at=AT)
             if state == "waiting":
-                tx.turns.move(job.run_id, TurnState.WAITING, epoch=1)
+                writes.wait(job.run_id, CLAIM, "agent")
     with database.read() as tx:
         latest, idle = tx.sessions.latest(["main"]), tx.sessions.latest(["main"], idle=True)
         assert latest is not None and idle is not None

@@ -58,9 +58,9 @@ def test_two_thousand_turns_in_a_small_window(home: Path) -> None:
         assert len(summaries) > 5
         assert all(m.text.startswith("Summary of messages 1 to ") for m in summaries)
         # The same rows give the same request after a restart.
-        before = house.engine.transcripts.get(history_id(house)).sendable()
-        house.engine.transcripts.drop(history_id(house))
-        after = house.engine.transcripts.get(history_id(house)).sendable()
+        before = house.engine.turns.transcripts.get(history_id(house)).sendable()
+        house.engine.turns.transcripts.drop(history_id(house))
+        after = house.engine.turns.transcripts.get(history_id(house)).sendable()
         assert [m.text for m in before] == [m.text for m in after]
 
     def history_id(house: House) -> str:

@@ -20,7 +20,7 @@ from coterie.core.message import Message
 from coterie.core.ports import ModelRequest
 from coterie.core.turn import TurnState
 from coterie.engine.preview import preview
-from coterie.engine.turns import active_turn
+from coterie.engine.turns import tool_calls
 from coterie.testing import Scripted, call
 from tests.support.house import MAIN, FunctionModel, House, household, last_user, run, until
 
@@ -1242,7 +1242,7 @@ def test_alone_in_the_house_nothing_of_the_others_shows(home: Path) -> None:
 
 
 def test_time_spent_waiting_does_not_count_as_the_tools(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(active_turn, "TOOL_SECONDS", 1.0)
+    monkeypatch.setattr(tool_calls, "TOOL_SECONDS", 1.0)
 
     async def story() -> None:
         minds = Minds()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coterie import tool
 from coterie.api.methods import perform
 from coterie.core.agent import AgentSpec
-from coterie.core.policy import SUBAGENT_DENIED, permits, tool_decision
+from coterie.core.policy import SUBAGENT_DENIED, Place, decide, permits
 from coterie.core.ports import ModelRequest
 from coterie.core.tool import Tool
 from coterie.engine.access import Caller
@@ -56,7 +56,7 @@ SPECS = st.fixed_dictionaries(
 
 @given(SPECS, st.sampled_from(TOOLS), st.booleans())
 def test_the_rules_of_lists_and_capabilities(spec: dict[str, Any], one: Tool, subagent: bool) -> None:
-    decision = tool_decision(one, AgentSpec(**spec), subagent=subagent)
+    decision = decide(one, AgentSpec(**spec), Place(subagent))
     denied = any(permits(one.name, [rule], None) for rule in SUBAGENT_DENIED)
     if subagent and denied:
         expected = False
@@ -75,8 +75,8 @@ def test_the_rules_of_lists_and_capabilities(spec: dict[str, Any], one: Tool, su
 
 @given(SPECS, st.sampled_from(TOOLS))
 def test_a_subagent_never_has_more_than_its_agent(spec: dict[str, Any], one: Tool) -> None:
-    if tool_decision(one, AgentSpec(**spec), subagent=True).allowed:
-        assert tool_decision(one, AgentSpec(**spec)).allowed
+    if decide(one, AgentSpec(**spec), Place(subagent=True)).allowed:
+        assert decide(one, AgentSpec(**spec)).allowed
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -16,14 +16,15 @@ from coterie import ToolContext, tool
 from coterie.core.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from coterie.core.message import Message, Usage
 from coterie.core.ports import ModelError, ModelRequest, Reply
-from coterie.core.turn import TurnState
-from coterie.engine.gateway import EngineClaim, Gateway, Receipt
+from coterie.core.turn import Claim, TurnState
+from coterie.engine.gateway import Gateway, Receipt
 from coterie.engine.household.home import Home
-from coterie.engine.turns.dispatcher import ATTEMPTS
+from coterie.engine.household.registry import Registry
 from coterie.engine.turns.transcripts import KEPT_MESSAGES
+from coterie.engine.turns.turns import ATTEMPTS
 from coterie.store.database import Database
 from coterie.testing import Scripted, ScriptedModel, call, thinking
-from tests.support.house import MAIN, FunctionModel, household, last_user, run, until, write_config
+from tests.support.house import MAIN, FunctionModel, House, household, last_user, run, until, write_config
 
 
 def echo(request: ModelRequest) -> Scripted:
@@ -820,14 +821,14 @@ def test_a_process_that_lost_its_claim_can_commit_nothing(home: Path) -> None:
             await until(lambda: stalled.begun)
             database = Database.connect("sqlite:///coterie.db", home)
             assert house.gateway.claim is not None
-            other = Gateway(Home(home), database, EngineClaim(house.gateway.claim.epoch + 1))
-            other.registry.open()
             fresh = Gate()
-
-            async def resolve(name: str) -> FunctionModel:
-                return FunctionModel(fresh.reply)
-
-            await other.start(resolve)
+            second = House(home, FunctionModel(fresh.reply))
+            registry = Registry(Home(home), database)
+            claim = Claim("another", house.gateway.claim.epoch + 1)
+            other = Gateway(Home(home), database, registry, second.parts(Home(home), registry), claim)
+            registry.open()
+            running = other.running()
+            await running.__aenter__()
             await until(lambda: fresh.begun)
             stalled.open.set()
             follower = await house.events(first.run_id)
@@ -837,7 +838,7 @@ def test_a_process_that_lost_its_claim_can_commit_nothing(home: Path) -> None:
             while (await other.engine.outcome(first.run_id)).state is not TurnState.DONE:
                 await asyncio.sleep(0.001)
             assert [m.text for m in await house.history()] == ["go", "answer to go"]
-            await other.stop()
+            await running.__aexit__(None, None, None)
             database.close()
 
     run(story())

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from coterie.engine.turns.dispatcher import ATTEMPTS
+from coterie.engine.turns.turns import ATTEMPTS
 from tests.chaos.acknowledged import kill_after_acknowledgement
 from tests.chaos.children import children
 from tests.chaos.house import House, MockModel, furnish, mock_model

@@ -8,20 +8,22 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench import mock_llm
-from coterie.app import opened
+from coterie.app import opened, usual_parts
 from coterie.core.events import LAST, ChatEvent
 from coterie.core.message import Message
-from coterie.core.ports import Model, ModelEvent, ModelRequest
+from coterie.core.ports import Model, ModelEvent, ModelRequest, ProviderState
 from coterie.core.tool import Tool
-from coterie.engine.gateway import Engine, Gateway, Outcome, Receipt
+from coterie.engine.gateway import Gateway, Outcome, Parts, Receipt
 from coterie.engine.household.home import Home
-from coterie.engine.turns.active_turn import ContextProvider
+from coterie.engine.household.registry import Registry
+from coterie.engine.turns.context import ContextProvider
 from coterie.models.openai_wire import request_body
 from coterie.testing import Scripted, ScriptedModel
 
@@ -119,6 +121,18 @@ class PowerCut:
         self._store.scrub()
 
 
+class GivenTools:
+    """Tools that a test brings. Implements ToolSource."""
+
+    version = 0
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def tools(self) -> Mapping[str, Tool]:
+        return self._tools
+
+
 class House:
     def __init__(
         self, home: Path, model: Model, tools: Sequence[Tool] = (), context: Sequence[ContextProvider] = ()
@@ -129,29 +143,39 @@ class House:
         """Models by name; whatever is not here is `model`."""
         self.asked_for: list[str] = []
         """The names of models that turns asked for."""
-        self._tools = {tool.name: tool for tool in tools}
+        self._tools = tools
         self._context = context
+        self._running = AsyncExitStack()
         self._stack = ExitStack()
         self._before: set[asyncio.Task[Any]] = set()
         self.gateway: Gateway
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Gateway:
         return self.gateway.engine
 
     async def start(self) -> None:
         self._before = asyncio.all_tasks()
-        self.gateway = self._stack.enter_context(opened(Home(self.home), engine=True))
-        self.power = PowerCut(self.gateway.store)
-        self.gateway.store = self.power
-        self.gateway.brains.tools = {**self.gateway.brains.tools, **self._tools}
-        await self.gateway.start(self._resolve, self._context)
+        self.gateway = self._stack.enter_context(
+            opened(Home(self.home), engine=True, parts=self.parts, wrap=self._wrapped)
+        )
+        await self._running.enter_async_context(self.gateway.running())
+
+    def _wrapped(self, store: Store) -> Store:
+        self.power = PowerCut(store)
+        return self.power
+
+    def parts(self, home: Home, registry: Registry) -> Parts:
+        usual = usual_parts(home, registry)
+        return replace(
+            usual, models=self, tools=[*usual.tools, GivenTools(self._tools)], context=self._context
+        )
 
     async def stop(self) -> None:
         if self.power.happened.is_set():
             await self.crash()
             return
-        await self.gateway.stop()
+        await self._running.aclose()
         self._stack.close()
 
     async def crash(self) -> None:
@@ -168,9 +192,17 @@ class House:
         """After a crash: another process, with the next epoch."""
         await self.start()
 
-    async def _resolve(self, name: str) -> Model:
+    # Implements Models
+
+    async def resolve(self, name: str) -> Model:
         self.asked_for.append(name)
         return self.models.get(name, self.model)
+
+    def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:
+        return ()
+
+    async def aclose(self) -> None:
+        pass
 
     # What a person does
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.core.tool import ToolContext
+from coterie.core.tool import ToolContext, result_text
 from coterie.tools.loader import load_tools
 
 BUILT_IN = {
@@ -69,7 +69,7 @@ def test_without_plugins_there_are_the_built_in_tools(tmp_path: Path) -> None:
         loaded = load_tools(folder)
         assert set(loaded.tools) == BUILT_IN
         assert loaded.problems == []
-    assert {tool.plugin for tool in loaded.tools.values()} == {
+    assert {tool.source for tool in loaded.tools.values()} == {
         "system",
         "files",
         "memory",
@@ -87,14 +87,14 @@ def test_a_drop_in_file_adds_its_tools_under_its_own_name(plugins: Path) -> None
     assert loaded.problems == []
     assert set(loaded.tools) == BUILT_IN | {"dice_roll"}
     dice = loaded.tools["dice_roll"]
-    assert (dice.plugin, dice.capabilities, dice.safe_to_repeat) == ("dice", ("games.play",), True)
-    assert asyncio.run(dice.call(CONTEXT, '{"sides": 20}')) == "20 of 20"
+    assert (dice.source, dice.capabilities, dice.safe_to_repeat) == ("dice", ("games.play",), True)
+    assert result_text(asyncio.run(dice.call(CONTEXT, '{"sides": 20}'))) == "20 of 20"
 
 
 def test_a_drop_in_file_hides_no_module_of_the_same_name(plugins: Path) -> None:
     (plugins / "json.py").write_text(DICE)
     loaded = load_tools(plugins)
-    assert loaded.tools["dice_roll"].plugin == "json"
+    assert loaded.tools["dice_roll"].source == "json"
     assert "loads" in vars(sys.modules["json"])
 
 
@@ -103,15 +103,15 @@ def test_two_homes_can_have_a_plugin_of_the_same_name(tmp_path: Path) -> None:
         (tmp_path / home).mkdir()
         (tmp_path / home / "dice.py").write_text(DICE.replace("int = 6", f"int = {sides}"))
     first, second = load_tools(tmp_path / "one"), load_tools(tmp_path / "two")
-    assert asyncio.run(first.tools["dice_roll"].call(CONTEXT, "")) == "6 of 6"
-    assert asyncio.run(second.tools["dice_roll"].call(CONTEXT, "")) == "8 of 8"
+    assert result_text(asyncio.run(first.tools["dice_roll"].call(CONTEXT, ""))) == "6 of 6"
+    assert result_text(asyncio.run(second.tools["dice_roll"].call(CONTEXT, ""))) == "8 of 8"
 
 
 def test_a_tool_that_a_plugin_only_imports_is_not_its_own(plugins: Path) -> None:
     (plugins / "dice.py").write_text("from coterie.tools.time import system_time\n" + DICE)
     loaded = load_tools(plugins)
     assert loaded.problems == []
-    assert (loaded.tools["system_time"].plugin, loaded.tools["dice_roll"].plugin) == ("system", "dice")
+    assert (loaded.tools["system_time"].source, loaded.tools["dice_roll"].source) == ("system", "dice")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_files_are_read_in_the_order_of_their_names(plugins: Path) -> None:
     for name in ("b", "a", "c"):
         (plugins / f"{name}.py").write_text(DICE)
     loaded = load_tools(plugins)
-    assert loaded.tools["dice_roll"].plugin == "a"
+    assert loaded.tools["dice_roll"].source == "a"
     assert [problem.split(":")[0] for problem in loaded.problems] == ["plugins/b.py", "plugins/c.py"]
 
 
@@ -181,7 +181,7 @@ def test_plugins_and_tools_can_be_disabled(plugins: Path) -> None:
 def test_a_disabled_tool_leaves_its_name_to_another(plugins: Path) -> None:
     (plugins / "dice.py").write_text(DICE.replace("dice_roll", "files_read"))
     loaded = load_tools(plugins, ["files"])
-    assert (loaded.tools["files_read"].plugin, loaded.problems) == ("dice", [])
+    assert (loaded.tools["files_read"].source, loaded.problems) == ("dice", [])
 
 
 def install(site: Path, name: str, entry: str, source: str) -> None:
@@ -207,7 +207,7 @@ def test_installed_packages_bring_tools(tmp_path: Path, monkeypatch: pytest.Monk
     install(tmp_path, "gone", "coterie_test_gone:nothing", "")
     monkeypatch.syspath_prepend(tmp_path)
     loaded = load_tools(None)
-    added = {name: tool.plugin for name, tool in loaded.tools.items() if name not in BUILT_IN}
+    added = {name: tool.source for name, tool in loaded.tools.items() if name not in BUILT_IN}
     assert added == {"dice_roll": "dice", "flip": "coin", "draw": "cards"}
     broken, gone, number = loaded.problems
     assert (

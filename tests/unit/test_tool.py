@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 import coterie
 from coterie import ToolContext, tool
 from coterie.core.errors import InvalidRequest, NotFound
-from coterie.core.tool import Tool, ToolInputError, result_text
+from coterie.core.tool import Tool, ToolInputError, result_parts, result_text
 from coterie.tools.files import MAX_READ, MAX_WRITE, files_edit, files_list, files_read, files_write
 from coterie.tools.status import system_status
 from coterie.tools.time import system_time
@@ -63,7 +63,7 @@ def context(tmp_path: Path) -> ToolContext:
 
 def call(which: Tool, context: ToolContext, arguments: str | dict[str, Any] = "") -> str:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return asyncio.run(which.call(context, text))
+    return result_text(asyncio.run(which.call(context, text)))
 
 
 def refusal(which: Tool, context: ToolContext, arguments: str | dict[str, Any]) -> str:
@@ -108,7 +108,7 @@ def furnish(
 
 
 def test_the_schema_comes_from_signature_and_docstring() -> None:
-    assert (furnish.name, furnish.description) == ("furnish", "Furnish a place.\n\nCarefully.")
+    assert (furnish.name, furnish.schema.description) == ("furnish", "Furnish a place.\n\nCarefully.")
     assert (furnish.capabilities, furnish.safe_to_repeat) == (("house.read", "house.write"), True)
     assert furnish.schema.parameters == {
         "$defs": {
@@ -141,7 +141,7 @@ def test_a_tool_without_parameters_or_docstring_is_described_all_the_same() -> N
     def ring_bell() -> str:
         return "ding"
 
-    assert (ring_bell.description, ring_bell.schema.parameters) == (
+    assert (ring_bell.schema.description, ring_bell.schema.parameters) == (
         "ring bell",
         {"type": "object", "properties": {}},
     )
@@ -268,7 +268,7 @@ class Point:
     ],
 )
 def test_a_result_becomes_text(result: object, text: str) -> None:
-    assert result_text(result) == text
+    assert result_text(result_parts(result)) == text
 
 
 def test_a_sync_function_leaves_the_event_loop_free(context: ToolContext) -> None:

@@ -194,8 +194,8 @@ async def tools_list(gateway: Gateway, params: p.Nothing) -> p.ToolList:
         tools=[
             p.ToolInfo(
                 name=tool.name,
-                description=tool.description,
-                plugin=tool.plugin,
+                description=tool.schema.description,
+                plugin=tool.source,
                 capabilities=list(tool.capabilities),
                 safe_to_repeat=tool.safe_to_repeat,
             )

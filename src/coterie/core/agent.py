@@ -189,6 +189,9 @@ class AgentSpec(Wire):
     tool_denylist: Patterns = None
     capability_allowlist: Patterns = None
     capability_denylist: Patterns = None
+    tool_asklist: Patterns = None
+    """Calls that a person must allow first. Missing: none."""
+    capability_asklist: Patterns = None
     agent_allowlist: Patterns = None
     agent_denylist: Patterns = None
     tool_exposure: Literal["tools", "skills", "mixed"] = "tools"

@@ -40,7 +40,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """A picture that a person sent."""
+    """A picture that a person sent or a tool brought."""
 
     media_type: str
     data: bytes = field(repr=False)
@@ -48,7 +48,25 @@ class ImagePart:
     """What its file was called, where the sender said so."""
 
 
-Part = TextPart | ThinkingPart | ToolCall | ImagePart
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """What a tool found out, as a value; its text is the same value as JSON."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file that a tool brought. Models are told of it; people can have it."""
+
+    media_type: str
+    data: bytes = field(repr=False)
+    name: str | None = None
+
+
+ResultPart = TextPart | ImagePart | DataPart | FilePart
+"""What a tool's result is made of."""
+Part = ThinkingPart | ToolCall | ResultPart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +79,8 @@ class Message:
     text: str
     """What a person sees. For role tool: the result as the model sees it."""
     parts: tuple[Part, ...] = ()
-    """On assistant messages: text, thinking and calls in the model's order. On user messages: images."""
+    """On assistant messages: text, thinking and calls in the model's order. On user messages: images. On tool
+    messages: what the result holds besides text."""
     call_id: str | None = None
     """Only on tool messages: the call that this is the result of."""
     tool_name: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
@@ -27,14 +27,53 @@ class Offered(Protocol):
     @property
     def capabilities(self) -> tuple[str, ...]: ...
 
+    @property
+    def source(self) -> str: ...
+
+
+Verdict = Literal["allow", "ask", "deny"]
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """Whether a tool may be called. Made here and nowhere else; a tool that a person is asked about is listed."""
+
     name: str
-    allowed: bool
+    verdict: Verdict
     reason: str
-    code: Literal["tool_not_allowed", "delegation_limit"] = "tool_not_allowed"
+    """The rule that decided."""
+    code: Literal["tool_not_allowed", "delegation_limit", "denied"] = "tool_not_allowed"
     """What a call that is refused gets."""
+
+    @property
+    def allowed(self) -> bool:
+        return self.verdict == "allow"
+
+    @property
+    def listed(self) -> bool:
+        return self.verdict != "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What makes one agent's turns differ: where and how far down the line they run."""
+
+    subagent: bool = False
+    may_hand_on: bool = True
+    """Others may still be asked from here."""
+    tools: tuple[str, ...] | None = None
+    """Globs that narrow the agent's tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class HouseRules:
+    """What the household says about every agent's tools."""
+
+    disabled: frozenset[str] = frozenset()
+    """Tools and sources that are switched off."""
+    max_depth: int = 1
+    has_peers: bool = True
+    """There is another agent that this one may reach."""
 
 
 def permits(name: str, allow: Iterable[str] | None, deny: Iterable[str] | None) -> bool:
@@ -42,29 +81,70 @@ def permits(name: str, allow: Iterable[str] | None, deny: Iterable[str] | None) 
     return _list_decision(name, allow, deny, "").allowed
 
 
-def tool_decision(tool: Offered, spec: AgentSpec, *, subagent: bool = False) -> Decision:
-    """Whether an agent may call a tool in this kind of session. The reason names the rule that decided."""
+def decide(
+    tool: Offered, spec: AgentSpec, place: Place = Place(), house: HouseRules = HouseRules()
+) -> Decision:
+    """Allow, ask or deny, for one agent in one place: denied by any rule, else asked by any, else allowed."""
+    decision = _denied(tool, spec, place, house)
+    return decision if decision.verdict == "deny" else _asked(tool, spec) or decision
+
+
+def after_asking(decision: Decision, *, allowed: bool, reason: str) -> Decision:
+    """What a person said about one call."""
+    return replace(decision, verdict="allow" if allowed else "deny", reason=reason, code="denied")
+
+
+def unknown_tool(name: str) -> Decision:
+    return Decision(name, "deny", "there is no such tool")
+
+
+def _denied(tool: Offered, spec: AgentSpec, place: Place, house: HouseRules) -> Decision:
+    name = tool.name
+    if {name, tool.source} & house.disabled:
+        return Decision(name, "deny", "disabled in plugins.disabled")
+    decision = _by_lists(tool, spec, subagent=place.subagent)
+    if decision.verdict == "deny":
+        return decision
+    if place.tools is not None and not permits(name, place.tools, None):
+        return Decision(name, "deny", "not in the list that this session was given")
+    if name in HANDING_ON and not place.may_hand_on:
+        reason = (
+            f"tool_not_allowed in a turn that was handed on as far as delegation.max_depth, {house.max_depth}"
+        )
+        return Decision(name, "deny", reason, "delegation_limit")
+    if name in NEEDS_OTHERS and not house.has_peers:
+        return Decision(name, "deny", "there is no other agent that it may reach")
+    return decision
+
+
+def _by_lists(tool: Offered, spec: AgentSpec, *, subagent: bool) -> Decision:
     name = tool.name
     if subagent and (rule := _match(name, SUBAGENT_DENIED)):
-        return Decision(name, False, f"subagents never have {rule}")
+        return Decision(name, "deny", f"subagents never have {rule}")
     if fnmatchcase(name, SYSTEM):
-        return Decision(name, True, f"{SYSTEM} passes agent lists")
+        return Decision(name, "allow", f"{SYSTEM} passes agent lists")
     by_name = _list_decision(name, spec.tool_allowlist, spec.tool_denylist, "tool")
-    if not by_name.allowed:
+    if by_name.verdict == "deny":
         return by_name
     for capability in tool.capabilities:
         if spec.capability_allowlist is not None and not _match(capability, spec.capability_allowlist):
-            return Decision(name, False, f"its capability {capability} is not in capability_allowlist")
+            return Decision(name, "deny", f"its capability {capability} is not in capability_allowlist")
     for capability in tool.capabilities:
         if rule := _match(capability, spec.capability_denylist or ()):
             return Decision(
-                name, False, f"its capability {capability} is denied by {rule!r} in capability_denylist"
+                name, "deny", f"its capability {capability} is denied by {rule!r} in capability_denylist"
             )
     return by_name
 
 
-def tool_decisions(tools: Iterable[Offered], spec: AgentSpec, *, subagent: bool = False) -> list[Decision]:
-    return [tool_decision(tool, spec, subagent=subagent) for tool in tools]
+def _asked(tool: Offered, spec: AgentSpec) -> Decision | None:
+    if rule := _match(tool.name, spec.tool_asklist or ()):
+        return Decision(tool.name, "ask", f"{rule!r} in tool_asklist")
+    for capability in tool.capabilities:
+        if rule := _match(capability, spec.capability_asklist or ()):
+            reason = f"its capability {capability} matches {rule!r} in capability_asklist"
+            return Decision(tool.name, "ask", reason)
+    return None
 
 
 def _list_decision(name: str, allow: Iterable[str] | None, deny: Iterable[str] | None, kind: str) -> Decision:
@@ -72,11 +152,11 @@ def _list_decision(name: str, allow: Iterable[str] | None, deny: Iterable[str] |
     if allow is not None:
         rule = _match(name, allow)
         if rule is None:
-            return Decision(name, False, f"not in {kind}_allowlist")
+            return Decision(name, "deny", f"not in {kind}_allowlist")
         reason = f"{rule!r} in {kind}_allowlist"
     if rule := _match(name, deny or ()):
-        return Decision(name, False, f"{rule!r} in {kind}_denylist")
-    return Decision(name, True, reason)
+        return Decision(name, "deny", f"{rule!r} in {kind}_denylist")
+    return Decision(name, "allow", reason)
 
 
 def _match(name: str, patterns: Iterable[str] | Sequence[str]) -> str | None:

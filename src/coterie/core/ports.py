@@ -4,53 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from coterie.core.errors import CoterieError
-from coterie.core.message import Message, Origin, Part, Role, Usage
+from coterie.core.message import Message, Part, Usage
 from coterie.core.session import Session
-from coterie.core.turn import TurnJob
-
-T = TypeVar("T")
 
 
-class ClaimLost(CoterieError):
-    """Another process, or a person, took this turn over: nothing more of ours may be committed."""
+class Waker(Protocol):
+    """Says that a session has work. Where several processes share a store, one of them hears it."""
 
-    code = "CONFLICT"
-    http_status = 409
-
-
-@dataclass(frozen=True, slots=True)
-class InboxEntry:
-    """A message that was accepted and that no model has seen yet."""
-
-    session_id: str
-    message_id: str
-    run_id: str | None
-    """The turn that it asks for; None for what is merely noted with the next one."""
-    agent_id: str
-    """Whom the session was bound to when it came."""
-    role: Role
-    origin: Origin
-    text: str
-    meta: Mapping[str, Any] | None
-    created_at: str
-    position: int = 0
-    parts: tuple[Part, ...] = ()
-    """Images that came with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is next in a session's inbox."""
-
-    session: Session
-    entries: Sequence[InboxEntry]
-    """The last one asks for the turn; those before it are noted with it."""
-    job: TurnJob
-    announced: bool
-    """Results that other agents brought are open in this session."""
+    def wake(self, session: Session) -> None:
+        """Something was committed for this session. Never waits; a wake that is lost only costs time."""
 
 
 class Embedder(Protocol):

@@ -1,4 +1,4 @@
-"""A tool: a typed Python function that a model may call."""
+"""A tool: what a model may call. Most are typed Python functions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from coterie.core.errors import CoterieError, InvalidRequest
+from coterie.core.message import DataPart, FilePart, ImagePart, ResultPart, TextPart
 from coterie.core.ports import ToolSchema
 
 NAME_RULE = "a tool's name is 1 to 64 characters of a-z, A-Z, 0-9, '_' and '-'"
@@ -135,9 +136,44 @@ class ToolContext:
     """The way to other agents; every message between them begins here."""
 
 
+class Tool(Protocol):
+    """Something that a model may call, wherever it comes from, with what the policy needs to know about it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> ToolSchema: ...
+
+    @property
+    def capabilities(self) -> tuple[str, ...]: ...
+
+    @property
+    def safe_to_repeat(self) -> bool:
+        """A call that was cut off by a crash may simply be made again."""
+
+    @property
+    def source(self) -> str:
+        """Which plug-in or server brought it."""
+
+    async def call(self, context: ToolContext, arguments: str) -> Sequence[ResultPart]:
+        """Run on the model's own argument string. Raises ToolInputError, or whatever the tool raises."""
+
+
+class ToolSource(Protocol):
+    """Where tools come from. They may change while the house runs."""
+
+    @property
+    def version(self) -> int:
+        """Another number whenever `tools` gives something else: until then prompts stay as they are."""
+
+    def tools(self) -> Mapping[str, Tool]:
+        """By name. May take a while the first time."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Tool:
-    """A function as models see it, with what the policy needs to know about it."""
+class FunctionTool:
+    """A function as models see it. Implements Tool."""
 
     schema: ToolSchema
     function: Callable[..., object]
@@ -147,23 +183,17 @@ class Tool:
     safe_to_repeat: bool = False
     """A call that was cut off by a crash may simply be made again."""
     takes_context: bool = False
-    plugin: str = ""
-    """Id of the plug-in that brought it."""
+    source: str = ""
 
     @property
     def name(self) -> str:
         return self.schema.name
 
-    @property
-    def description(self) -> str:
-        return self.schema.description
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for Python code that wants it."""
         return self.function(*args, **kwargs)
 
-    async def call(self, context: ToolContext, arguments: str) -> str:
-        """Run on the model's own argument string. Raises ToolInputError, or whatever the function raises."""
+    async def call(self, context: ToolContext, arguments: str) -> Sequence[ResultPart]:
         values = self.parse(arguments)
         leading = (context,) if self.takes_context else ()
         try:
@@ -176,7 +206,7 @@ class Tool:
         except SystemExit as error:
             # A tool must not end the service.
             raise RuntimeError(f"{self.name} tried to exit with {error.code!r}") from error
-        return result_text(result)
+        return result_parts(result)
 
     def parse(self, arguments: str) -> dict[str, Any]:
         """The arguments that the model gave, checked and converted, by parameter name."""
@@ -212,13 +242,13 @@ class Tool:
 
 
 @overload
-def tool(function: Callable[..., object], /) -> Tool: ...
+def tool(function: Callable[..., object], /) -> FunctionTool: ...
 
 
 @overload
 def tool(
     *, capabilities: Sequence[str] = (), safe_to_repeat: bool = False, name: str | None = None
-) -> Callable[[Callable[..., object]], Tool]: ...
+) -> Callable[[Callable[..., object]], FunctionTool]: ...
 
 
 def tool(
@@ -228,24 +258,49 @@ def tool(
     capabilities: Sequence[str] = (),
     safe_to_repeat: bool = False,
     name: str | None = None,
-) -> Tool | Callable[[Callable[..., object]], Tool]:
+) -> FunctionTool | Callable[[Callable[..., object]], FunctionTool]:
     """Make a tool of a function. Its signature and docstring are what models are told."""
     if isinstance(capabilities, str):
         raise TypeError(f"capabilities is a list of names: write [{capabilities!r}]")
 
-    def decorate(function: Callable[..., object]) -> Tool:
+    def decorate(function: Callable[..., object]) -> FunctionTool:
         return _make(function, name or function.__name__, tuple(capabilities), safe_to_repeat)
 
     return decorate if function is None else decorate(function)
 
 
-def result_text(result: object) -> str:
-    """A tool's result as the model reads it: text as it is, anything else as compact JSON."""
-    if isinstance(result, str):
-        return result
-    if result is None:
+def result_parts(result: object) -> tuple[ResultPart, ...]:
+    """What a function returned, as parts: text as it is, pictures and files as they are, anything else as a value."""
+    if isinstance(result, TextPart | ImagePart | DataPart | FilePart):
+        return (result,)
+    if isinstance(result, list | tuple) and any(isinstance(one, ImagePart | FilePart) for one in result):
+        return tuple(part for one in result for part in result_parts(one))
+    return (TextPart(_plain(result)),)
+
+
+def result_text(parts: Sequence[ResultPart]) -> str:
+    """A tool's result as the model reads it; what cannot be read is named."""
+    return "\n".join(_part_text(part) for part in parts)
+
+
+def _part_text(part: ResultPart) -> str:
+    match part:
+        case TextPart(text):
+            return text
+        case DataPart(data):
+            return _plain(data)
+        case ImagePart(media_type, data, name) | FilePart(media_type, data, name):
+            kind = "image" if isinstance(part, ImagePart) else "file"
+            return f"[{kind}{f' {name}' if name else ''}: {media_type}, {len(data)} bytes]"
+
+
+def _plain(value: object) -> str:
+    """Text as it is, anything else as compact JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
         return "done"
-    return pydantic_core.to_json(result, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+    return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
 
 
 def _contained(
@@ -260,7 +315,7 @@ def _contained(
 
 def _make(
     function: Callable[..., object], name: str, capabilities: tuple[str, ...], safe_to_repeat: bool
-) -> Tool:
+) -> FunctionTool:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name for a tool: {NAME_RULE}")
     summary, about = _read_docstring(inspect.getdoc(function) or "")
@@ -271,7 +326,7 @@ def _make(
         del parameters[0]
     arguments = _arguments_model(name, parameters, hints, about)
     schema = ToolSchema(name, summary or name.replace("_", " "), _terse_schema(arguments))
-    return Tool(schema, function, arguments, capabilities, safe_to_repeat, takes_context)
+    return FunctionTool(schema, function, arguments, capabilities, safe_to_repeat, takes_context)
 
 
 def _arguments_model(

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.core.session import Session
+
 BACKLOG = 2_000
 
 
@@ -55,6 +57,10 @@ class Events:
         event = Event(name, payload)
         for listener in list(self._listeners):
             listener.offer(event)
+
+    def session_changed(self, session: Session, **more: Any) -> None:
+        """Small, and for everybody: a list of sessions stays right without asking again and again."""
+        self.publish("session.changed", {"id": session.id, "key": session.key, **more})
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:

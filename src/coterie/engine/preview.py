@@ -11,7 +11,6 @@ from coterie.core.prompt import Section
 from coterie.core.session import Session
 from coterie.engine.gateway import Gateway
 from coterie.engine.household.brain import Brain
-from coterie.engine.turns.active_turn import context_text, model_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ async def preview(
     if session is not None:
         found = await engine.sessions.get(session)
         brain = engine.brains.for_session(found)
-        messages = engine.transcripts.get(found.id).sendable()
+        messages = engine.turns.transcripts.get(found.id).sendable()
     else:
         brain = engine.brains.of(gateway.registry.get(agent_id or "default").id)
         found = Session("", f"agent:{brain.agent_id}:main", brain.agent_id, "main")
@@ -43,12 +42,11 @@ async def preview(
 
 
 async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
-    around = gateway.engine.around
+    around = gateway.answerers
     recalled = await around.recall.for_turn(session, brain, messages)
     name = session.model or brain.model
-    announced = await around.store.look(lambda tx: tx.announcements.shown(session.id))
-    context = context_text(around, session, brain, recalled, announced, name)
-    request = model_request(brain, messages, context)
+    announced = await gateway.store.look(lambda tx: tx.announcements.shown(session.id))
+    request = around.request(session, brain, messages, announced, recalled, name)
     body = None
     try:
         model = await around.resolve_model(name)

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0006"
+HEAD = "0007"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -170,6 +170,9 @@ turn_jobs = Table(
     Column("kind", Text),
     Column("chain_json", Text),
     Column("timeout_s", Integer),
+    Column("owner", Text),
+    Column("lease_until", Text),
+    Column("waits_for", Text),
     UniqueConstraint("session_id", "idempotency_key", name="turn_jobs_once"),
     Index("turn_jobs_one_active", "session_id", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
     Index(

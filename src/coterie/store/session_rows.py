@@ -23,7 +23,16 @@ from sqlalchemy import (
     update,
 )
 
-from coterie.core.message import ImagePart, Message, Part, TextPart, ThinkingPart, ToolCall
+from coterie.core.message import (
+    DataPart,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+)
 from coterie.core.session import ASIDE, ListPlace, Session
 from coterie.store import full_text, schema
 
@@ -311,9 +320,12 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "thinking", "text": text, "signature": signature, "model": model}
         case ToolCall(call_id, name, arguments):
             return {"type": "call", "id": call_id, "name": name, "arguments": arguments}
-        case ImagePart(media_type, data, name):
+        case DataPart(data):
+            return {"type": "data", "data": data}
+        case ImagePart(media_type, data, name) | FilePart(media_type, data, name):
+            kind = "image" if isinstance(part, ImagePart) else "file"
             encoded = base64.b64encode(data).decode()
-            return {"type": "image", "media_type": media_type, "data": encoded, "name": name}
+            return {"type": kind, "media_type": media_type, "data": encoded, "name": name}
 
 
 def _read_part(data: dict[str, Any]) -> Part:
@@ -322,7 +334,10 @@ def _read_part(data: dict[str, Any]) -> Part:
             return TextPart(data["text"])
         case "thinking":
             return ThinkingPart(data["text"], data.get("signature"), data.get("model"))
-        case "image":
-            return ImagePart(data["media_type"], base64.b64decode(data["data"]), data.get("name"))
+        case "data":
+            return DataPart(data["data"])
+        case "image" | "file":
+            kind = ImagePart if data["type"] == "image" else FilePart
+            return kind(data["media_type"], base64.b64decode(data["data"]), data.get("name"))
         case _:
             return ToolCall(data["id"], data["name"], data["arguments"])

@@ -1,4 +1,4 @@
-"""Turns, the inbox they come from, the backlog they may go to, and the outbox. Every change of state says where from."""
+"""Turns, the inbox they come from, the backlog they may go to, and the outbox: looked at here, changed in turn_writes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from sqlalchemy import (
     LABEL_STYLE_TABLENAME_PLUS_COL,
     Connection,
     Row,
-    Text,
-    and_,
     bindparam,
-    delete,
-    exists,
     func,
     insert,
-    literal,
-    or_,
     select,
-    update,
 )
 
 from coterie.core.announce import TraceUse
 from coterie.core.message import Message, Usage
-from coterie.core.ports import ClaimLost, InboxEntry, Work
-from coterie.core.turn import TurnJob, TurnState, before
+from coterie.core.turn import InboxEntry, TurnJob, TurnState, Work
 from coterie.store import schema
 from coterie.store.run_rows import has_open_announcements
 from coterie.store.session_rows import parts_json, read_parts, read_session
@@ -36,9 +28,8 @@ _i = schema.inbox
 _b = schema.backlog
 _o = schema.outbox
 
-_UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING, TurnState.INTERRUPTED)
+UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING, TurnState.INTERRUPTED)
 
-_ADD_JOB = insert(_j)
 _ADD_INBOX = insert(_i)
 _WAITING = select(_i).where(_i.c.session_id == bindparam("sid")).order_by(_i.c.position)
 _FIRST = (
@@ -64,54 +55,6 @@ _NEXT = (
     .order_by(_i.c.position)
     .set_label_style(LABEL_STYLE_TABLENAME_PLUS_COL)
 )
-_TAKE = delete(_i).where(_i.c.position == bindparam("place"))
-_ACTIVE_AGENT = exists().where(schema.agents.c.id == bindparam("agent"), schema.agents.c.state == "active")
-
-# A turn's own steps: only under its claim, only while its agent is active.
-_CLAIM = (
-    update(_j)
-    .where(
-        _j.c.run_id == bindparam("run"),
-        _j.c.epoch <= bindparam("to_epoch"),
-        # A list after IN would be written out anew at every execution.
-        or_(*(_j.c.state == s.value for s in before(TurnState.RUNNING))),
-        _ACTIVE_AGENT,
-    )
-    .values(
-        state=TurnState.RUNNING.value,
-        epoch=bindparam("to_epoch"),
-        agent_id=bindparam("agent"),
-        attempts=_j.c.attempts + 1,
-        started_at=func.coalesce(_j.c.started_at, bindparam("at")),
-    )
-)
-_TO_STATE = bindparam("to_state", type_=Text)
-_STEP = (
-    update(_j)
-    .where(
-        _j.c.run_id == bindparam("run"),
-        _j.c.epoch == bindparam("held"),
-        or_(
-            _j.c.state == TurnState.RUNNING.value,
-            # Whoever waited runs again with its next step.
-            and_(_j.c.state == TurnState.WAITING.value, literal(TurnState.RUNNING.value) == _TO_STATE),
-        ),
-        _ACTIVE_AGENT,
-    )
-    .values(
-        attempts=0,
-        rounds=_j.c.rounds + bindparam("replies"),
-        open_call=bindparam("call"),
-        model=func.coalesce(bindparam("by"), _j.c.model),
-        input_tokens=_j.c.input_tokens + bindparam("more_in"),
-        output_tokens=_j.c.output_tokens + bindparam("more_out"),
-        cached_tokens=_j.c.cached_tokens + bindparam("more_cached"),
-        cost=bindparam("total"),
-        state=_TO_STATE,
-        final_message_id=bindparam("final"),
-        ended_at=bindparam("ended"),
-    )
-)
 
 
 class TurnRows:
@@ -120,57 +63,13 @@ class TurnRows:
 
     # Coming in
 
-    def submit(
-        self, job: TurnJob, entry: InboxEntry, *, key: str | None = None, body_hash: str | None = None
-    ) -> None:
-        """A message and the turn that will answer it."""
-        self._add(job, key, body_hash)
-        self.post(entry)
-
-    def ask_for_wake(self, job: TurnJob) -> None:
-        """A turn that no message asks for. Where one waits already, that one will do."""
-        # Whoever else is about to do the same for this session waits here; whoever only writes into it does not.
-        self._connection.execute(
-            select(schema.sessions.c.id)
-            .where(schema.sessions.c.id == job.session_id)
-            .with_for_update(key_share=True)
-        )
-        if self.queued_wake(job.session_id) is None:
-            self._add(job, None, None)
-
     def queued_wake(self, session_id: str) -> TurnJob | None:
         row = self._connection.execute(
             select(_j).where(
                 _j.c.session_id == session_id, _j.c.kind == "wake", _j.c.state == TurnState.QUEUED.value
             )
         ).first()
-        return None if row is None else _job(row)
-
-    def _add(self, job: TurnJob, key: str | None, body_hash: str | None) -> None:
-        self._connection.execute(
-            _ADD_JOB,
-            {
-                "run_id": job.run_id,
-                "session_id": job.session_id,
-                "message_id": job.message_id,
-                "state": job.state.value,
-                "agent_id": None,
-                "epoch": 0,
-                "attempts": 0,
-                "rounds": 0,
-                "trace_id": job.trace_id,
-                "hop": job.hop,
-                "idempotency_key": key,
-                "body_hash": body_hash,
-                "input_tokens": 0,
-                "output_tokens": 0,
-                "cached_tokens": 0,
-                "created_at": job.created_at,
-                "kind": None if job.kind == "message" else job.kind,
-                "chain_json": json.dumps(job.chain) if job.chain else None,
-                "timeout_s": job.timeout_s,
-            },
-        )
+        return None if row is None else read_job(row)
 
     def post(self, entry: InboxEntry) -> None:
         """A message alone, which is consumed with the next turn."""
@@ -195,7 +94,7 @@ class TurnRows:
         row = self._connection.execute(
             select(_j).where(_j.c.session_id == session_id, _j.c.idempotency_key == key)
         ).first()
-        return None if row is None else (_job(row), row.body_hash)
+        return None if row is None else (read_job(row), row.body_hash)
 
     def newest_with_body(self, session_id: str | None, body_hash: str) -> TurnJob | None:
         """The newest turn that an equal request began, in one session or in any."""
@@ -203,18 +102,18 @@ class TurnRows:
         if session_id is not None:
             query = query.where(_j.c.session_id == session_id)
         row = self._connection.execute(query).first()
-        return None if row is None else _job(row)
+        return None if row is None else read_job(row)
 
     def waiting(self, session_id: str) -> list[InboxEntry]:
         """What waits in the inbox, in order of arrival."""
-        return [_entry(row) for row in self._connection.execute(_WAITING, {"sid": session_id})]
+        return [read_entry(row) for row in self._connection.execute(_WAITING, {"sid": session_id})]
 
     def next_work(self, session_id: str) -> Work | None:
         """The entries up to the first that asks for a turn, and that turn; None where nothing does."""
         rows = self._connection.execute(_NEXT, {"sid": session_id}).all()
         if not rows:
             return None
-        entries = [_entry(row, "inbox_") for row in rows]
+        entries = [read_entry(row, "inbox_") for row in rows]
         last, value = entries[-1], rows[-1]._mapping
         assert last.run_id is not None
         chain = value["turn_jobs_chain_json"]
@@ -236,108 +135,6 @@ class TurnRows:
         """What waits in the inbox without asking for a turn."""
         return [entry for entry in self.waiting(session_id) if entry.run_id is None]
 
-    def cancel_queued(self, run_id: str, at: str) -> InboxEntry | None:
-        """A message that no model saw yet, taken back. None where it is too late."""
-        row = self._connection.execute(select(_i).where(_i.c.run_id == run_id)).first()
-        if row is None:
-            return None
-        self._connection.execute(_TAKE, {"place": row.position})
-        self.end(run_id, TurnState.CANCELLED, at)
-        return _entry(row)
-
-    # Running
-
-    def claim(self, run_id: str, *, epoch: int, agent_id: str, at: str) -> None:
-        """Make this the session's active turn. The database allows one."""
-        done = self._connection.execute(
-            _CLAIM, {"run": run_id, "to_epoch": epoch, "agent": agent_id, "at": at}
-        )
-        if done.rowcount != 1:
-            raise ClaimLost(f"the turn {run_id} cannot run now")
-
-    def take(self, entry: InboxEntry) -> None:
-        """Out of the inbox; the caller puts it into the transcript."""
-        if self._connection.execute(_TAKE, {"place": entry.position}).rowcount != 1:
-            raise ClaimLost(f"the message {entry.message_id} was taken by another")
-
-    def step(
-        self,
-        run_id: str,
-        *,
-        epoch: int,
-        agent_id: str,
-        replies: int = 0,
-        open_call: str | None = None,
-        usage: Usage | None = None,
-        cost: float | None = None,
-        model: str | None = None,
-        state: TurnState = TurnState.RUNNING,
-        final: str | None = None,
-        at: str | None = None,
-    ) -> None:
-        """A committed step of a running turn. A process that lost its claim can commit nothing."""
-        spent = usage or Usage()
-        done = self._connection.execute(
-            _STEP,
-            {
-                "run": run_id,
-                "held": epoch,
-                "agent": agent_id,
-                "replies": replies,
-                "call": open_call,
-                "by": model,
-                "more_in": spent.input_tokens,
-                "more_out": spent.output_tokens,
-                "more_cached": spent.cached_tokens,
-                "total": cost,
-                "to_state": state.value,
-                "final": final,
-                "ended": at,
-            },
-        )
-        if done.rowcount != 1:
-            raise ClaimLost(f"the turn {run_id} is no longer ours")
-
-    def move(self, run_id: str, state: TurnState, *, epoch: int) -> None:
-        """Between running, waiting and interrupted, under the claim."""
-        done = self._connection.execute(
-            update(_j)
-            .where(
-                _j.c.run_id == run_id, _j.c.epoch == epoch, _j.c.state.in_([s.value for s in before(state)])
-            )
-            .values(state=state.value)
-        )
-        if done.rowcount != 1:
-            raise ClaimLost(f"the turn {run_id} is no longer ours")
-
-    def end(
-        self, run_id: str, state: TurnState, at: str, *, error: str | None = None, epoch: int | None = None
-    ) -> bool:
-        """Finish a turn that will not be answered. False if it had ended already, or is not of this epoch."""
-        query = update(_j).where(_j.c.run_id == run_id, _j.c.state.in_([s.value for s in before(state)]))
-        if epoch is not None:
-            query = query.where(_j.c.epoch == epoch)
-        done = self._connection.execute(
-            query.values(state=state.value, error=error, ended_at=at, open_call=None)
-        )
-        if done.rowcount != 1:
-            return False
-        self._connection.execute(delete(_b).where(_b.c.run_id == run_id))
-        return True
-
-    # Steering
-
-    def put_back(self, session_id: str, run_id: str, token: Mapping[str, Any], at: str) -> None:
-        """A resume token for an interrupted task."""
-        self._connection.execute(
-            insert(_b).values(
-                session_id=session_id,
-                run_id=run_id,
-                token_json=json.dumps(token, ensure_ascii=False),
-                created_at=at,
-            )
-        )
-
     def backlog(self, session_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Interrupted tasks, oldest first."""
         rows = self._connection.execute(
@@ -345,23 +142,17 @@ class TurnRows:
         )
         return [(row.run_id, json.loads(row.token_json)) for row in rows]
 
-    def resume(self, run_id: str) -> None:
-        if self._connection.execute(delete(_b).where(_b.c.run_id == run_id)).rowcount != 1:
-            raise ClaimLost(f"the task {run_id} was taken up by another")
-
-    # Looking
-
     def get(self, run_id: str) -> TurnJob | None:
         row = self._connection.execute(select(_j).where(_j.c.run_id == run_id)).first()
-        return None if row is None else _job(row)
+        return None if row is None else read_job(row)
 
     def unfinished(self, session_id: str) -> list[TurnJob]:
         rows = self._connection.execute(
             select(_j)
-            .where(_j.c.session_id == session_id, _j.c.state.in_([s.value for s in _UNFINISHED]))
+            .where(_j.c.session_id == session_id, _j.c.state.in_([s.value for s in UNFINISHED]))
             .order_by(_j.c.created_at, _j.c.run_id)
         )
-        return [_job(row) for row in rows]
+        return [read_job(row) for row in rows]
 
     def sessions_with_work(self) -> list[str]:
         """Sessions that something waits in, those first whose turn was under way."""
@@ -414,16 +205,6 @@ class TurnRows:
             int(row[0]), int(row[1]), Usage(int(row[2]), int(row[3]), int(row[4]), row[5]), row[6]
         )
 
-    def forget_all(self, session_id: str, at: str) -> list[TurnJob]:
-        """Empty a session's inbox and backlog; its unfinished turns end as cancelled or aborted."""
-        unfinished = self.unfinished(session_id)
-        for job in unfinished:
-            state = TurnState.CANCELLED if job.state is TurnState.QUEUED else TurnState.ABORTED
-            self.end(job.run_id, state, at)
-        self._connection.execute(delete(_i).where(_i.c.session_id == session_id))
-        self._connection.execute(delete(_b).where(_b.c.session_id == session_id))
-        return unfinished
-
     # Going out
 
     def send(self, session_id: str, run_id: str, message: Message, route: Mapping[str, Any]) -> None:
@@ -442,14 +223,14 @@ class TurnRows:
         )
 
 
-def _job(row: Row[Any]) -> TurnJob:
+def read_job(row: Row[Any]) -> TurnJob:
     return TurnJob(
         run_id=row.run_id,
         session_id=row.session_id,
         message_id=row.message_id,
         state=TurnState(row.state),
         agent_id=row.agent_id,
-        epoch=row.epoch,
+        waits_for=row.waits_for,
         attempts=row.attempts,
         rounds=row.rounds,
         open_call=row.open_call,
@@ -467,7 +248,7 @@ def _job(row: Row[Any]) -> TurnJob:
     )
 
 
-def _entry(row: Row[Any], prefix: str = "") -> InboxEntry:
+def read_entry(row: Row[Any], prefix: str = "") -> InboxEntry:
     value = row._mapping
     meta = value[f"{prefix}meta_json"]
     return InboxEntry(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from coterie.core.tool import Tool
+from coterie.core.tool import FunctionTool, Tool
+
+log = logging.getLogger("coterie.tools")
 
 GROUP = "coterie.plugins"
 
@@ -31,7 +34,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedTools:
-    tools: dict[str, Tool]
+    tools: dict[str, FunctionTool]
     problems: list[str]
     """What was skipped, with the place and the reason. For people."""
 
@@ -52,15 +55,35 @@ def load_tools(plugins_dir: Path | None = None, disabled: Collection[str] = ()) 
     return LoadedTools(loading.tools, loading.problems)
 
 
+class InstalledTools:
+    """The tools that belong to a home, read when they are first asked for. Implements ToolSource."""
+
+    version = 0
+
+    def __init__(self, plugins_dir: Path, disabled: Callable[[], Collection[str]]) -> None:
+        self._plugins_dir = plugins_dir
+        self._disabled = disabled
+
+    def tools(self) -> Mapping[str, Tool]:
+        return self._loaded.tools
+
+    @cached_property
+    def _loaded(self) -> LoadedTools:
+        loaded = load_tools(self._plugins_dir, self._disabled())
+        for problem in loaded.problems:
+            log.warning("plug-in skipped: %s", problem)
+        return loaded
+
+
 @dataclass(slots=True)
 class _Loading:
     disabled: frozenset[str]
-    tools: dict[str, Tool] = field(default_factory=dict)
+    tools: dict[str, FunctionTool] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     plugins: set[str] = field(default_factory=set)
 
     def add(
-        self, plugin: str, place: str, load: Callable[[], Iterable[Tool]], file: Path | None = None
+        self, plugin: str, place: str, load: Callable[[], Iterable[FunctionTool]], file: Path | None = None
     ) -> None:
         if plugin in self.disabled:
             return
@@ -74,30 +97,30 @@ class _Loading:
             self.problems.append(_problem(place, error, file))
             return
         self.plugins.add(plugin)
-        self.tools.update({tool.name: replace(tool, plugin=plugin) for tool in found})
+        self.tools.update({tool.name: replace(tool, source=plugin) for tool in found})
 
-    def _checked(self, tools: Iterable[Tool]) -> list[Tool]:
-        found: dict[str, Tool] = {}
+    def _checked(self, tools: Iterable[FunctionTool]) -> list[FunctionTool]:
+        found: dict[str, FunctionTool] = {}
         for tool in tools:
             if tool.name in self.disabled or found.get(tool.name) is tool:
                 continue
             other = found.get(tool.name) or self.tools.get(tool.name)
             if other is not None:
-                by = f"plug-in {other.plugin}" if other.plugin else "this plug-in"
+                by = f"plug-in {other.source}" if other.source else "this plug-in"
                 raise PluginProblem(f"line {_line(tool)}: there is a tool {tool.name!r} already, of {by}")
             found[tool.name] = tool
         return list(found.values())
 
 
-def _built_in(modules: Iterable[str]) -> list[Tool]:
+def _built_in(modules: Iterable[str]) -> list[FunctionTool]:
     return [tool for name in modules for tool in _tools_of(importlib.import_module(name))]
 
 
-def _from_entry_point(entry: EntryPoint) -> list[Tool]:
+def _from_entry_point(entry: EntryPoint) -> list[FunctionTool]:
     return _tools_of(entry.load())
 
 
-def _from_file(file: Path) -> list[Tool]:
+def _from_file(file: Path) -> list[FunctionTool]:
     # Two homes may both have a dice.py, and neither may hide a real module of that name.
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     name = f"coterie_plugin_{digest}_{file.stem}"
@@ -114,13 +137,13 @@ def _from_file(file: Path) -> list[Tool]:
     return [tool for tool in _tools_of(module) if not tool.function.__module__.startswith("coterie.")]
 
 
-def _tools_of(found: object) -> list[Tool]:
+def _tools_of(found: object) -> list[FunctionTool]:
     """The tools that a module holds, or that an entry point names outright."""
-    if isinstance(found, Tool):
+    if isinstance(found, FunctionTool):
         return [found]
     if isinstance(found, ModuleType):
-        return [value for value in vars(found).values() if isinstance(value, Tool)]
-    if isinstance(found, list | tuple) and all(isinstance(value, Tool) for value in found):
+        return [value for value in vars(found).values() if isinstance(value, FunctionTool)]
+    if isinstance(found, list | tuple) and all(isinstance(value, FunctionTool) for value in found):
         return list(found)
     raise PluginProblem(f"expected a module, a tool or a list of tools, found {type(found).__name__}")
 
@@ -153,6 +176,6 @@ def _one_line(error: BaseException) -> str:
     return " ".join(traceback.format_exception_only(error)[-1].split())
 
 
-def _line(tool: Tool) -> int:
+def _line(tool: FunctionTool) -> int:
     code = getattr(tool.function, "__code__", None)
     return int(code.co_firstlineno) if code is not None else 0

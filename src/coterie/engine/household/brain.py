@@ -12,13 +12,14 @@ from typing import Any
 
 from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
 from coterie.core.errors import NotFound
-from coterie.core.policy import HANDING_ON, NEEDS_OTHERS, Decision, permits, tool_decision
+from coterie.core.policy import Decision, HouseRules, Place, decide, permits, unknown_tool
 from coterie.core.ports import ToolSchema
 from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.engine.household.folder import Folder
 from coterie.engine.household.registry import Registry
+from coterie.engine.household.toolbox import Toolbox
 
 log = logging.getLogger("coterie.brain")
 
@@ -52,33 +53,27 @@ class Brain:
 
     def may_call(self, name: str) -> Decision:
         """From the same resolver as the list of tools."""
-        return self.decisions.get(name) or Decision(name, False, "there is no such tool")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What makes one agent's turns differ: where and how far down the line they run."""
-
-    subagent: bool = False
-    may_hand_on: bool = True
-    """Others may still be asked from here."""
-    tools: tuple[str, ...] | None = None
-    """Globs that narrow the agent's tools."""
+        return self.decisions.get(name) or unknown_tool(name)
 
 
 class Brains:
     """Resolves agents and keeps the result until the registry or a file changes."""
 
-    def __init__(self, registry: Registry, home: Path, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, registry: Registry, home: Path, toolbox: Toolbox) -> None:
         self._registry = registry
         self._home = home
-        self.tools = tools
+        self._toolbox = toolbox
         self._kept: dict[tuple[str, Place], tuple[tuple[object, ...], Brain]] = {}
         self._default: str | None = None
         self._states: dict[str, bool] = {}
         self._warned: set[tuple[str, str]] = set()
         self._visible: dict[str, Peer] | None = None
         registry.sync.listen(lambda _: self.forget())
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Every tool that is loaded now."""
+        return self._toolbox.tools
 
     def forget(self) -> None:
         """Something changed: look everything up again."""
@@ -142,7 +137,7 @@ class Brains:
         kept = self._kept.get((agent_id, place))
         if kept is None or kept[0] != signature:
             if kept is not None:
-                log.info("the prompt of %s changed: a file was edited", agent_id)
+                log.info("the prompt of %s changed: a file was edited, or its tools changed", agent_id)
             kept = (signature, self._resolve(agent_id, place))
             if len(self._kept) > KEPT:
                 self._kept.clear()
@@ -166,15 +161,19 @@ class Brains:
         names = SUBAGENT_FILES if place.subagent else PROMPT_FILES
         files = {name: text for name in names if (text := workspace.effective(name)[1])}
         peers = self.peers(agent_id, spec)
-        decisions = {name: self._decide(tool, spec, place, bool(peers)) for name, tool in self.tools.items()}
+        tools = self.tools
+        config = self._registry.sync.config
+        # Plug-ins that were disabled after the start are still loaded, and refused here.
+        house = HouseRules(frozenset(config.plugins.disabled), config.delegation.max_depth, bool(peers))
+        decisions = {name: decide(tool, spec, place, house) for name, tool in tools.items()}
         # Harmless ones first: some models try whatever stands on top.
         allowed = sorted(
-            (d.name for d in decisions.values() if d.allowed), key=lambda n: (not n.startswith("system_"), n)
+            (d.name for d in decisions.values() if d.listed), key=lambda n: (not n.startswith("system_"), n)
         )
         folder = Folder(workspace.path / "workspace")
         folder.make()
-        limits = self._registry.sync.config.prompt
-        asks = (found := decisions.get("agents_message")) is not None and found.allowed
+        limits = config.prompt
+        asks = "agents_message" in allowed
         prompt = assemble(
             PromptInputs(
                 agent.label,
@@ -192,7 +191,7 @@ class Brains:
                 log.warning(
                     "the prompt of %s: %d characters of %s did not fit", agent_id, section.cut, section.name
                 )
-        schemas = tuple(self.tools[name].schema for name in allowed)
+        schemas = tuple(tools[name].schema for name in allowed)
         return Brain(
             agent_id=agent_id,
             label=agent.label,
@@ -200,38 +199,27 @@ class Brains:
             prompt=prompt,
             system=prompt.text,
             overhead=len(prompt.text.encode()) + sum(_schema_size(schema) for schema in schemas),
-            model=spec.model.primary if spec.model else self._registry.sync.config.default_model,
+            model=spec.model.primary if spec.model else config.default_model,
             fallbacks=tuple(spec.model.fallbacks) if spec.model else (),
-            tools=self.tools,
+            tools=tools,
             schemas=schemas,
             decisions=decisions,
             workspace=folder,
         )
-
-    def _decide(self, tool: Tool, spec: AgentSpec, place: Place, has_peers: bool) -> Decision:
-        """Plug-ins that were disabled after the start are still loaded, and refused here."""
-        name = tool.name
-        if {name, tool.plugin} & set(self._registry.sync.config.plugins.disabled):
-            return Decision(name, False, "disabled in plugins.disabled")
-        decision = tool_decision(tool, spec, subagent=place.subagent)
-        if not decision.allowed:
-            return decision
-        if place.tools is not None and not permits(name, place.tools, None):
-            return Decision(name, False, "not in the list that this session was given")
-        if name in HANDING_ON and not place.may_hand_on:
-            depth = self._registry.sync.config.delegation.max_depth
-            reason = f"tool_not_allowed in a turn that was handed on as far as delegation.max_depth, {depth}"
-            return Decision(name, False, reason, "delegation_limit")
-        if name in NEEDS_OTHERS and not has_peers:
-            return Decision(name, False, "there is no other agent that it may reach")
-        return decision
 
     def _signature(self, agent_id: str) -> tuple[object, ...]:
         config = self._registry.sync.config
         folders = (f"{self._home}/agents/{agent_id}", str(self._home))
         files = (_stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
         depth = config.delegation.max_depth
-        return (config.default_model, config.prompt, depth, *config.plugins.disabled, *files)
+        return (
+            config.default_model,
+            config.prompt,
+            depth,
+            self._toolbox.version,
+            *config.plugins.disabled,
+            *files,
+        )
 
 
 def _schema_size(schema: ToolSchema) -> int:

@@ -11,9 +11,10 @@ from coterie.core.announce import Asker, SubagentRun
 from coterie.core.errors import InvalidRequest
 from coterie.core.tool import ToolError
 from coterie.engine.household.brain import Brains
-from coterie.engine.together.delegation import Delegation, Waiting
+from coterie.engine.together.delegation import Delegation
 from coterie.engine.together.subagents import Subagents, Told
 from coterie.engine.together.switching import Switching
+from coterie.engine.turns.waiting import Waiting
 
 SHOWN = 50
 RESULT = 4_000
@@ -28,14 +29,14 @@ class BoundColleagues:
         delegation: Delegation,
         subagents: Subagents,
         switching: Switching,
-        turn: Waiting,
+        waiting: Waiting,
         asker: Asker,
     ) -> None:
         self._brains = brains
         self._delegation = delegation
         self._subagents = subagents
         self._switching = switching
-        self._turn = turn
+        self._waiting = waiting
         self._asker = asker
 
     def peers(self) -> list[dict[str, Any]]:
@@ -48,7 +49,7 @@ class BoundColleagues:
         self, agent_id: str, content: str, *, session: str, mode: str, seconds: float
     ) -> dict[str, Any]:
         return await self._delegation.message(
-            self._turn, self._asker, agent_id, content, session=session, mode=mode, seconds=seconds
+            self._waiting, self._asker, agent_id, content, session=session, mode=mode, seconds=seconds
         )
 
     async def switch(self, agent_id: str, message: str | None, summary: str | bool) -> dict[str, Any]:

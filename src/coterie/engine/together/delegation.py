@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.core.announce import Asker, SubagentRun, milliseconds
 from coterie.core.clock import now_iso
@@ -15,25 +14,17 @@ from coterie.core.message import ThinkingPart, check_text
 from coterie.core.session import ASIDE, Session, web_key
 from coterie.core.tool import ToolError
 from coterie.engine.together.subagents import Subagents
+from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.sessions import Sessions
+from coterie.engine.turns.turns import Turns
+from coterie.engine.turns.waiting import Waiting
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
 
-B = TypeVar("B")
-T = TypeVar("T")
-
 LONGEST_WAIT = 86_400
 LONGEST_RESPONSE = 20_000
 """Characters of an answer that a call returns; `results_read` has the rest."""
-
-
-class Waiting(Protocol):
-    """The turn that asks: it can wait without holding anybody up."""
-
-    async def begin_and_wait(
-        self, begin: Callable[[Transaction], B], wait: Callable[[B], Awaitable[T]]
-    ) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +35,6 @@ class Begun:
     session: Session
     created: bool
     """The session was made for it."""
-    fresh: bool = True
-    """False where an earlier call had begun it."""
 
 
 class Target(Protocol):
@@ -54,19 +43,20 @@ class Target(Protocol):
     @property
     def agent_id(self) -> str: ...
 
-    def begin(self, tx: Transaction, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
+    def begin(self, change: TurnChange, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
         """Put the message where it will be answered."""
 
 
 class Delegation:
-    def __init__(self, store: Store, sessions: Sessions, subagents: Subagents) -> None:
+    def __init__(self, store: Store, turns: Turns, sessions: Sessions, subagents: Subagents) -> None:
         self._store = store
+        self._turns = turns
         self._sessions = sessions
         self._subagents = subagents
 
     async def message(
         self,
-        turn: Waiting,
+        waiting: Waiting,
         asker: Asker,
         agent_id: str,
         content: str,
@@ -82,29 +72,27 @@ class Delegation:
         if not 0 < seconds <= LONGEST_WAIT:
             raise ToolError("invalid_arguments", f"timeout is more than 0 and at most {LONGEST_WAIT} seconds")
 
-        def begin(tx: Transaction) -> Begun:
-            found = self._subagents.begun_before(tx, asker)
+        def begin(change: TurnChange) -> Begun:
+            found = self._subagents.begun_before(change.tx, asker)
             if found is not None:
-                return _begun_before(tx, found)
+                return _begun_before(change.tx, found)
             target = self._target(asker, agent_id)
-            self._subagents.check_limits(tx, asker, target.agent_id)
-            return target.begin(tx, asker, content, session, announce=mode == "async")
+            self._subagents.check_limits(change.tx, asker, target.agent_id)
+            return target.begin(change, asker, content, session, announce=mode == "async")
 
         if mode == "async":
-            begun = await self._store.transact(begin)
-            self._start(begun)
+            begun = await self._turns.transact(begin)
             return {"mode": "async", "status": "started", **_place(begun), "responseId": begun.run.run_id}
 
         async def wait(begun: Begun) -> Begun:
-            self._start(begun)
             left = seconds - milliseconds(begun.run.created_at, now_iso()) / 1000
             try:
-                await asyncio.wait_for(self._subagents.ended(begun.run.run_id), max(0.0, left))
+                await asyncio.wait_for(self._turns.runs.end_of(begun.run.run_id), max(0.0, left))
             except TimeoutError:
                 pass
             return begun
 
-        begun = await turn.begin_and_wait(begin, wait)
+        begun = await waiting.begin_and_wait("agent", begin, wait)
         run_id = begun.run.run_id
         answer = await self._store.look(lambda tx: _answer(tx, begun))
         if answer is not None:
@@ -115,20 +103,12 @@ class Delegation:
         )
         if answer is not None:
             return answer
-        self._subagents.announces_now(begun.run)
         message = "no answer yet; it goes on, and its result will be announced under this responseId"
         return {**_head(begun), "status": "timeout", "timeoutSeconds": seconds, "message": message}
 
     def _target(self, asker: Asker, name: str) -> Target:
         """Agents of this household, for now; what else can be asked gets a class of its own here."""
         return Housemate(self._subagents.reachable(asker, name), self._sessions, self._subagents)
-
-    def _start(self, begun: Begun) -> None:
-        if not begun.fresh:
-            return
-        self._subagents.begun(begun.run, begun.session)
-        if begun.created:
-            self._sessions.changed(begun.session)
 
 
 class Housemate:
@@ -139,10 +119,12 @@ class Housemate:
         self._sessions = sessions
         self._subagents = subagents
 
-    def begin(self, tx: Transaction, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
-        found = self._find(tx, session)
-        place = found or self._make(tx, asker)
-        run = self._subagents.add(tx, asker, place, self.agent_id, content, kind="message", announce=announce)
+    def begin(self, change: TurnChange, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
+        found = self._find(change.tx, session)
+        place = found or self._make(change.tx, asker)
+        run = self._subagents.add(
+            change, asker, place, self.agent_id, content, kind="message", announce=announce
+        )
         return Begun(run, place, created=found is None)
 
     def _find(self, tx: Transaction, session: str) -> Session | None:
@@ -181,7 +163,7 @@ def _begun_before(tx: Transaction, run: SubagentRun) -> Begun:
     gone = Session(run.session_id, run.session_key, run.agent_id, "web")
     first = tx.sessions.page(run.session_id, limit=1, after=0)
     created = not first or first[0].run_id == run.run_id
-    return Begun(run, session or gone, created, fresh=False)
+    return Begun(run, session or gone, created)
 
 
 def _place(begun: Begun) -> dict[str, Any]:

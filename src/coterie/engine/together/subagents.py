@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,21 +22,19 @@ from coterie.core.announce import (
 )
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
-from coterie.core.events import LAST, ChatState
 from coterie.core.message import check_text
-from coterie.core.ports import InboxEntry
+from coterie.core.policy import Place
 from coterie.core.session import Session, subagent_key
 from coterie.core.tool import ToolError
-from coterie.core.turn import TurnJob, TurnState
-from coterie.engine.events import Events
-from coterie.engine.household.brain import Brain, Brains, Place
+from coterie.engine.household.brain import Brain, Brains
 from coterie.engine.household.household import Change
 from coterie.engine.household.registry import Registry
-from coterie.engine.turns.announcing import ask_for_wake, note
-from coterie.engine.turns.dispatcher import Dispatcher
-from coterie.engine.turns.live import Live
+from coterie.engine.turns.announcing import note, wake_job
+from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Gate
+from coterie.engine.turns.stopping import Stopping
+from coterie.engine.turns.turns import Turns
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
@@ -45,7 +43,6 @@ log = logging.getLogger("coterie.subagents")
 
 LONGEST_TIMEOUT = 86_400
 LONGEST_LABEL = 200
-STOPPED = "it was stopped together with what asked for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +71,23 @@ class Subagents:
         registry: Registry,
         brains: Brains,
         sessions: Sessions,
-        dispatcher: Dispatcher,
-        live: Live,
-        events: Events,
+        turns: Turns,
+        stopping: Stopping,
         budget: Callable[[], TraceBudget],
-        abort: Callable[[str, str | None], Awaitable[str]],
     ) -> None:
         self._store = store
         self._registry = registry
         self._brains = brains
         self._sessions = sessions
-        self._dispatcher = dispatcher
-        self._live = live
-        self._events = events
+        self._turns = turns
+        self._stopping = stopping
         self._budget = budget
-        self._abort = abort
-        self._known: dict[str, SubagentRun] = {}
-        """Live runs."""
-        self._by_session: dict[str, SubagentRun] = {}
-        """Of these, children by their session."""
-        self._ends: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        live.watch = self._watch
-        dispatcher.gates = self._gates
-        sessions.stop_children = self.stop_children
 
     async def recover(self) -> None:
         self._loop = asyncio.get_running_loop()
-        for run in await self._store.look(lambda tx: tx.runs.select(live=True)):
-            self._remember(run)
+        self._turns.runs.know(await self._store.look(lambda tx: tx.runs.select(live=True)))
 
     # Beginning
 
@@ -128,10 +112,11 @@ class Subagents:
                 f"{model[:200]!r} is not a model; write <provider>/<model>", details={"field": "model"}
             )
 
-        def begin(tx: Transaction) -> tuple[SubagentRun, Session | None]:
+        def begin(change: TurnChange) -> SubagentRun:
+            tx = change.tx
             found = self.begun_before(tx, asker)
             if found is not None:
-                return found, None
+                return found
             target = self.reachable(asker, agent_id or (asker.agent_id if asker else DEFAULT_ALIAS))
             if asker is not None:
                 self.check_limits(tx, asker, target, own_child=True)
@@ -147,15 +132,12 @@ class Subagents:
                 model=model,
                 tools=narrowed,
             )
-            run = self.add(
-                tx, asker, session, target, task, kind="subagent", label=label, timeout_s=timeout_s
+            return self.add(
+                change, asker, session, target, task, kind="subagent", label=label, timeout_s=timeout_s
             )
-            return run, session
 
-        run, session = await self._store.transact(begin)
-        if session is not None:
-            self.begun(run, session)
-            await asyncio.sleep(0)  # it sets out while we write the receipt
+        run = await self._turns.transact(begin)
+        await asyncio.sleep(0)  # it sets out while we write the receipt
         brain = self._brain(run, narrowed)
         return Receipt(
             run,
@@ -171,7 +153,7 @@ class Subagents:
 
     def add(
         self,
-        tx: Transaction,
+        change: TurnChange,
         asker: Asker | None,
         session: Session,
         agent_id: str,
@@ -183,20 +165,20 @@ class Subagents:
         timeout_s: int | None = None,
     ) -> SubagentRun:
         """The run, its turn and its message, in one transaction."""
-        run_id, message_id, at = uuid.uuid4().hex, uuid.uuid4().hex, now_iso()
+        job = change.ask(session, agent_id, text, asker=asker, kind="request", timeout_s=timeout_s).job
         brain = self._brains.of(agent_id, Place(subagent=kind == "subagent"))
         run = SubagentRun(
-            run_id=run_id,
+            run_id=job.run_id,
             kind=kind,
             agent_id=agent_id,
             session_id=session.id,
             session_key=session.key,
             task=text,
             model=session.model or brain.model,
-            trace_id=(asker.trace_id if asker else None) or run_id,
-            hop=asker.hop + 1 if asker else 1,
-            chain=(*asker.chain, asker.agent_id) if asker else (),
-            created_at=at,
+            trace_id=job.trace_id,
+            hop=job.hop,
+            chain=job.chain,
+            created_at=job.created_at,
             requester_session_id=asker.session_id if asker else None,
             requester_session_key=asker.session_key if asker else None,
             requester_agent_id=asker.agent_id if asker else None,
@@ -205,29 +187,8 @@ class Subagents:
             label=label,
             announce=announce and asker is not None,
         )
-        tx.runs.add(run)
-        job = TurnJob(
-            run_id,
-            session.id,
-            message_id,
-            TurnState.QUEUED,
-            kind="request",
-            trace_id=run.trace_id,
-            hop=run.hop,
-            chain=run.chain,
-            timeout_s=timeout_s,
-            created_at=at,
-        )
-        tx.turns.submit(job, message_of(asker, session, agent_id, job, text))
+        change.begin_run(run)
         return run
-
-    def begun(self, run: SubagentRun, session: Session) -> None:
-        """It is on disk: let it run."""
-        self._remember(run)
-        self._live.open(run.run_id, session.key)
-        self._changed(run)
-        self._dispatcher.wake(session)
-        log.info("ask: run %s of %s, trace %s, hop %d", run.run_id, run.agent_id, run.trace_id, run.hop)
 
     # Limits
 
@@ -261,9 +222,9 @@ class Subagents:
             log.info("refused: %s asks %s, trace %s: %s", asker.agent_id, target, asker.trace_id, problem)
             raise ToolError("delegation_limit", problem)
 
-    def _gates(self, session: Session) -> Sequence[Gate]:
+    def gates(self, session: Session) -> Sequence[Gate]:
         """A child passes the bounds of its parent and of the household; until then it is queued."""
-        run = self._by_session.get(session.id)
+        run = self._turns.runs.in_session(session.id)
         if run is None:
             return ()
         limits = self._registry.sync.config.subagents
@@ -278,69 +239,6 @@ class Subagents:
         if run.requester_session_id is not None and children < concurrent:
             gates.append((f"children of session {run.requester_session_id}", children))
         return [*gates, ("children", concurrent)]
-
-    # Watching
-
-    async def ended(self, run_id: str) -> None:
-        """Until a run has ended."""
-        if run_id in self._known:
-            await self._ends.setdefault(run_id, asyncio.Event()).wait()
-
-    def _watch(self, run_id: str, state: ChatState) -> None:
-        run = self._known.get(run_id)
-        if run is None:
-            return
-        if state not in LAST:
-            run = self._known[run_id] = replace(run, status="running")
-            self._changed(run)
-            return
-        del self._known[run_id]
-        self._by_session.pop(run.session_id, None)
-        if (over := self._ends.pop(run_id, None)) is not None:
-            over.set()
-        self._changed(replace(run, status="completed" if state == "final" else "error"))
-        if run.announce and run.requester_session_id is not None:
-            self._rouse(run.requester_session_id)
-
-    def announces_now(self, run: SubagentRun) -> None:
-        """Its requester no longer waits for it; it may have ended since that was written down."""
-        if (known := self._known.get(run.run_id)) is not None:
-            self._known[run.run_id] = replace(known, announce=True)
-        elif run.requester_session_id is not None:
-            self._rouse(run.requester_session_id)
-
-    def _rouse(self, session_id: str) -> None:
-        worker = self._dispatcher.worker(session_id)
-        if worker is not None:
-            worker.wake = True
-            return
-        task = asyncio.get_running_loop().create_task(self._rouse_idle(session_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _rouse_idle(self, session_id: str) -> None:
-        session = await self._store.look(lambda tx: tx.sessions.find(session_id))
-        if session is not None:
-            self._dispatcher.rouse(session)
-
-    def _remember(self, run: SubagentRun) -> None:
-        self._known[run.run_id] = run
-        if run.kind == "subagent":
-            self._by_session[run.session_id] = run
-
-    def _changed(self, run: SubagentRun) -> None:
-        self._events.publish(
-            "subagent.changed",
-            {
-                "run_id": run.run_id,
-                "kind": run.kind,
-                "status": run.status,
-                "agent_id": run.agent_id,
-                "label": run.label,
-                "child_session_key": run.session_key,
-                "requester_session_key": run.requester_session_key,
-            },
-        )
 
     # Looking
 
@@ -380,7 +278,7 @@ class Subagents:
         told = await self.get(run_id)
         if not told.run.is_live:
             return told
-        await self._abort(run_id, None)
+        await self._stopping.abort(run_id)
         return await self.get(run_id)
 
     async def delete(self, run_id: str) -> Told:
@@ -394,26 +292,6 @@ class Subagents:
                 await self._sessions.delete(told.run.session_id)
         return told
 
-    async def stop_children_of(self, run_id: str) -> None:
-        """What one turn asked others for ends with it."""
-        await self._stop(
-            await self._store.look(lambda tx: tx.runs.select(requester_run_id=run_id, live=True)), STOPPED
-        )
-
-    async def stop_children(self, session_id: str, reason: str = STOPPED) -> bool:
-        """Everything that others do for a session. False where there was nothing."""
-        live = await self._store.look(lambda tx: tx.runs.select(requester_session_id=session_id, live=True))
-        await self._stop(live, reason)
-        return bool(live)
-
-    async def _stop(self, runs: Sequence[SubagentRun], reason: str) -> None:
-        if not runs:
-            return
-        await self._store.transact(lambda tx: tx.runs.hold([run.run_id for run in runs], reason))
-        for run in runs:
-            with suppress(NotFound):
-                await self._abort(run.run_id, None)
-
     def agent_changed(self, change: Change) -> None:
         """A removed agent's runs end at once; from whichever thread it was removed."""
         what, agent_id = change
@@ -421,14 +299,14 @@ class Subagents:
             self._loop.call_soon_threadsafe(self._agent_gone, agent_id)
 
     def _agent_gone(self, agent_id: str) -> None:
-        for run in [run for run in self._known.values() if run.agent_id == agent_id]:
+        for run in self._turns.runs.of_agent(agent_id):
             task = asyncio.get_running_loop().create_task(self._end_for_good(run))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _end_for_good(self, run: SubagentRun) -> None:
         try:
-            await self._abort(run.run_id, f"the agent {run.agent_id} is no longer active")
+            await self._stopping.abort(run.run_id, f"the agent {run.agent_id} is no longer active")
         except CoterieError as error:
             log.warning("run %s of a removed agent: %s", run.run_id, error.message)
 
@@ -437,7 +315,8 @@ class Subagents:
     async def retry(self, run_id: str) -> Told:
         """Send a blocked announcement on its way again, as the beginning of a trace of its own."""
 
-        def again(tx: Transaction) -> Announcement:
+        def again(change: TurnChange) -> None:
+            tx = change.tx
             found = tx.announcements.get(run_id)
             if found is None:
                 raise NotFound(f"there is no announcement of the run {run_id[:100]!r}")
@@ -452,11 +331,9 @@ class Subagents:
             tx.announcements.retry(run_id, after.message_id)
             if found.message_id is None:
                 note(tx, session, after, at)
-            ask_for_wake(tx, after, tx.runs.get(run_id), at, anew=True)
-            return after
+            change.ask_for_wake(session, wake_job(after, tx.runs.get(run_id), at, anew=True))
 
-        announcement = await self._store.transact(again)
-        self._rouse(announcement.session_id)
+        await self._turns.transact(again)
         return await self.get(run_id)
 
     def _brain(self, run: SubagentRun, tools: tuple[str, ...] | None) -> Brain | None:
@@ -476,28 +353,6 @@ def _route(
         session = tx.sessions.find(asker)
         known[asker] = None if session is None else session.route
     return known[asker]
-
-
-def message_of(asker: Asker | None, session: Session, agent_id: str, job: TurnJob, text: str) -> InboxEntry:
-    """One agent's words to another: told apart from a person's for good."""
-    meta: dict[str, Any] = {"trace_id": job.trace_id, "hop": job.hop}
-    if asker is not None:
-        meta["from"] = {
-            "agent_id": asker.agent_id,
-            "session_key": asker.session_key,
-            "run_id": asker.run_id,
-        }
-    return InboxEntry(
-        session_id=session.id,
-        message_id=job.message_id,
-        run_id=job.run_id,
-        agent_id=agent_id,
-        role="user",
-        origin="agent" if asker is not None else "user",
-        text=text,
-        meta=meta,
-        created_at=job.created_at,
-    )
 
 
 def _checked_timeout(seconds: float | None) -> int | None:

@@ -14,16 +14,15 @@ from coterie.core.errors import CoterieError
 from coterie.core.message import check_text
 from coterie.core.session import Session, web_key
 from coterie.core.tool import ToolError
-from coterie.core.turn import TurnJob, TurnState
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
-from coterie.engine.together.subagents import Subagents, message_of
-from coterie.engine.turns.dispatcher import Dispatcher
-from coterie.engine.turns.live import Live
+from coterie.engine.together.subagents import Subagents
+from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.sessions import Sessions
+from coterie.engine.turns.turns import Turns
 
 if TYPE_CHECKING:
-    from coterie.store.transaction import Store, Transaction
+    from coterie.store.transaction import Transaction
 
 CAME_FROM = "came_from"
 """The attribute of a session that says where its person was before."""
@@ -32,20 +31,16 @@ CAME_FROM = "came_from"
 class Switching:
     def __init__(
         self,
-        store: Store,
         brains: Brains,
         sessions: Sessions,
         subagents: Subagents,
-        dispatcher: Dispatcher,
-        live: Live,
+        turns: Turns,
         events: Events,
     ) -> None:
-        self._store = store
         self._brains = brains
         self._sessions = sessions
         self._subagents = subagents
-        self._dispatcher = dispatcher
-        self._live = live
+        self._turns = turns
         self._events = events
 
     async def switch(
@@ -61,10 +56,11 @@ class Switching:
                 raise ToolError("invalid_arguments", error.message) from None
         key = f"switch:{asker.run_id}:{asker.call_id}"
 
-        def move(tx: Transaction) -> tuple[dict[str, Any], Session | None, TurnJob | None]:
+        def move(change: TurnChange) -> tuple[dict[str, Any], Session | None]:
+            tx = change.tx
             if (kept := tx.answers.get(key)) is not None:
                 answer: dict[str, Any] = json.loads(kept[1])
-                return answer, None, None
+                return answer, None
             target = self._subagents.reachable(asker, agent_id)
             self._subagents.check_limits(tx, asker, target)
             here = self._sessions.find(tx, asker.session_id)
@@ -76,9 +72,9 @@ class Switching:
                 attributes = {**place.attributes, CAME_FROM: here.id}
                 place = replace(place, attributes=attributes, updated_at=now_iso())
                 tx.sessions.save(place)
-            job = None
             if said is not None:
-                job = self._say(tx, asker, place, target, said)
+                # An agent's words in the person's name: marked as such, and bounded like everything handed on.
+                change.ask(place, target, said, asker=asker, meta={"switched": True})
             answer = {
                 "status": "switched",
                 "agentId": target,
@@ -88,14 +84,11 @@ class Switching:
             }
             digest = hashlib.sha256(key.encode()).hexdigest()
             tx.answers.add(key, digest, json.dumps(answer), now_iso())
-            return answer, place, job
+            return answer, place
 
-        answer, place, job = await self._store.transact(move)
+        answer, place = await self._turns.transact(move)
         if place is not None:
             self._events.publish("session.switched", {"from": asker.session_key, "to": place.key})
-            if job is not None:
-                self._live.open(job.run_id, place.key)
-                self._dispatcher.wake(place)
         return answer
 
     def _place(self, tx: Transaction, here: Session, target: str, going_back: bool) -> tuple[Session, bool]:
@@ -111,23 +104,6 @@ class Switching:
         session_id = str(uuid.uuid4())
         made = self._sessions.add(tx, target, "web", web_key(target, session_id), session_id=session_id)
         return made, True
-
-    def _say(self, tx: Transaction, asker: Asker, place: Session, target: str, text: str) -> TurnJob:
-        """An agent's words in the person's name: marked as such, and bounded like everything handed on."""
-        run_id = uuid.uuid4().hex
-        job = TurnJob(
-            run_id,
-            place.id,
-            uuid.uuid4().hex,
-            TurnState.QUEUED,
-            trace_id=asker.trace_id or run_id,
-            hop=asker.hop + 1,
-            chain=(*asker.chain, asker.agent_id),
-            created_at=now_iso(),
-        )
-        entry = message_of(asker, place, target, job, text)
-        tx.turns.submit(job, replace(entry, meta={**(entry.meta or {}), "switched": True}))
-        return job
 
 
 def _last_words(tx: Transaction, session: Session) -> str:

@@ -17,9 +17,8 @@ from coterie.core.announce import (
     announce_meta,
     finish_line,
 )
-from coterie.core.ports import InboxEntry
 from coterie.core.session import Session
-from coterie.core.turn import TurnJob, TurnState
+from coterie.core.turn import InboxEntry, TurnJob, TurnState
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Transaction
@@ -27,21 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.announcing")
 
 
-def turn_ended(
-    tx: Transaction,
-    job: TurnJob,
-    state: TurnState,
-    at: str,
-    *,
-    text: str = "",
-    error: str | None = None,
-    announced: bool = True,
-) -> None:
-    """Close the run that a turn was, and settle the announcements that it answered for."""
-    if job.kind == "request":
-        _close_run(tx, job, state, at, text, error)
-    if not announced:
-        return
+def settle(tx: Transaction, job: TurnJob, state: TurnState, at: str, error: str | None) -> None:
+    """The announcements that a turn answered for: it did, or they are visibly left."""
     if state is TurnState.DONE:
         tx.announcements.answered(job.run_id, at)
     else:
@@ -60,6 +46,47 @@ def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     ):
         tx.announcements.bind(session_id, job.run_id)
     return tx.announcements.shown(session_id)
+
+
+def close_run(
+    tx: Transaction, job: TurnJob, state: TurnState, at: str, text: str, error: str | None
+) -> SubagentRun | None:
+    """The run that a turn was, with its result. None where it had ended before."""
+    now = tx.turns.get(job.run_id)
+    usage = now.usage if now is not None else job.usage
+    if state is TurnState.DONE:
+        return tx.runs.finish(
+            job.run_id, "completed", at, result=text[:LONGEST_RESULT], error=None, usage=usage
+        )
+    return tx.runs.finish(job.run_id, "error", at, result=None, error=error or CANCELLED, usage=usage)
+
+
+def announce(tx: Transaction, run: SubagentRun, at: str) -> tuple[Session, TurnJob] | None:
+    """One row and one line for the requester; the session and the turn that is to be asked for, where it may wake."""
+    if not run.announce or run.requester_session_id is None or run.requester_session_key is None:
+        return None
+    agent = tx.agents.get(run.agent_id)
+    announcement = Announcement(
+        run_id=run.run_id,
+        session_id=run.requester_session_id,
+        session_key=run.requester_session_key,
+        text=finish_line(agent.label if agent is not None else run.agent_id, run.agent_id),
+        meta=announce_meta(run),
+        message_id=uuid.uuid4().hex,
+        created_at=at,
+    )
+    log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)
+    session = tx.sessions.find(run.requester_session_id)
+    if session is None:
+        gone = "the session that asked was deleted"
+        tx.announcements.add(replace(announcement, state="blocked", reason=gone, message_id=None))
+        return None
+    note(tx, session, announcement, at)
+    if run.held_because is not None:
+        tx.announcements.add(replace(announcement, state="blocked", reason=run.held_because))
+        return None
+    tx.announcements.add(announcement)
+    return session, wake_job(announcement, run, at)
 
 
 def note(tx: Transaction, session: Session, announcement: Announcement, at: str) -> None:
@@ -81,68 +108,19 @@ def note(tx: Transaction, session: Session, announcement: Announcement, at: str)
     )
 
 
-def ask_for_wake(
-    tx: Transaction, announcement: Announcement, run: SubagentRun | None, at: str, *, anew: bool = False
-) -> None:
+def wake_job(announcement: Announcement, run: SubagentRun | None, at: str, *, anew: bool = False) -> TurnJob:
     """A turn of the requester's, as deep in the trace as the one that asked, or anew where a person asks."""
     assert announcement.message_id is not None
     told = announcement.meta["announce"]
     run_id = uuid.uuid4().hex
-    tx.turns.ask_for_wake(
-        TurnJob(
-            run_id,
-            announcement.session_id,
-            announcement.message_id,
-            TurnState.QUEUED,
-            kind="wake",
-            trace_id=run_id if anew else told["trace_id"],
-            hop=max(0, told["hop"] - 1),
-            chain=run.chain[:-1] if run is not None else (),
-            created_at=at,
-        )
-    )
-
-
-def _close_run(
-    tx: Transaction, job: TurnJob, state: TurnState, at: str, text: str, error: str | None
-) -> None:
-    now = tx.turns.get(job.run_id)
-    usage = now.usage if now is not None else job.usage
-    if state is TurnState.DONE:
-        run = tx.runs.finish(
-            job.run_id, "completed", at, result=text[:LONGEST_RESULT], error=None, usage=usage
-        )
-    else:
-        run = tx.runs.finish(job.run_id, "error", at, result=None, error=error or CANCELLED, usage=usage)
-    if run is None or not run.announce or run.requester_session_id is None:
-        return
-    _announce(tx, run, at)
-
-
-def _announce(tx: Transaction, run: SubagentRun, at: str) -> None:
-    assert run.requester_session_id is not None
-    assert run.requester_session_key is not None
-    agent = tx.agents.get(run.agent_id)
-    announcement = Announcement(
-        run_id=run.run_id,
-        session_id=run.requester_session_id,
-        session_key=run.requester_session_key,
-        text=finish_line(agent.label if agent is not None else run.agent_id, run.agent_id),
-        meta=announce_meta(run),
-        message_id=uuid.uuid4().hex,
+    return TurnJob(
+        run_id,
+        announcement.session_id,
+        announcement.message_id,
+        TurnState.QUEUED,
+        kind="wake",
+        trace_id=run_id if anew else told["trace_id"],
+        hop=max(0, told["hop"] - 1),
+        chain=run.chain[:-1] if run is not None else (),
         created_at=at,
     )
-    session = tx.sessions.find(run.requester_session_id)
-    if session is None:
-        gone = replace(
-            announcement, state="blocked", reason="the session that asked was deleted", message_id=None
-        )
-        tx.announcements.add(gone)
-    elif run.held_because is not None:
-        tx.announcements.add(replace(announcement, state="blocked", reason=run.held_because))
-        note(tx, session, announcement, at)
-    else:
-        tx.announcements.add(announcement)
-        note(tx, session, announcement, at)
-        ask_for_wake(tx, announcement, run, at)
-    log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)

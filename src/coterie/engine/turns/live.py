@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from coterie.core.events import LAST, ChatEvent, ChatState
@@ -13,10 +13,7 @@ from coterie.engine.events import Events
 class LiveTurn:
     """One turn that is queued or under way in this process."""
 
-    def __init__(
-        self, run_id: str, session_key: str, events: Events, watch: Callable[[str, ChatState], None]
-    ) -> None:
-        self._watch = watch
+    def __init__(self, run_id: str, session_key: str, events: Events) -> None:
         self.run_id = run_id
         self.session_key = session_key
         self._events = events
@@ -41,8 +38,6 @@ class LiveTurn:
         self._events.publish("chat", event.payload())
         for follower in self._followers:
             follower.put_nowait(event)
-        if state == "started" or state in LAST:
-            self._watch(self.run_id, state)
 
     def start_over(self) -> None:
         """The reply that was being streamed is void."""
@@ -100,13 +95,11 @@ class Live:
     def __init__(self, events: Events) -> None:
         self._events = events
         self._turns: dict[str, LiveTurn] = {}
-        self.watch: Callable[[str, ChatState], None] = lambda run_id, state: None
-        """Told when a turn begins and, once that is on disk, when it ends."""
 
     def open(self, run_id: str, session_key: str) -> LiveTurn:
         turn = self._turns.get(run_id)
         if turn is None:
-            turn = self._turns[run_id] = LiveTurn(run_id, session_key, self._events, self.watch)
+            turn = self._turns[run_id] = LiveTurn(run_id, session_key, self._events)
         return turn
 
     def get(self, run_id: str) -> LiveTurn | None:
@@ -117,5 +110,3 @@ class Live:
         turn = self._turns.pop(run_id, None)
         if turn is not None:
             turn.emit(state, **fields)
-        else:
-            self.watch(run_id, state)

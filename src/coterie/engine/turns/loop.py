@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from coterie.core.message import ToolCall
+from coterie.core.message import ResultPart, ToolCall
 from coterie.core.ports import ModelEvent, Reply, TextDelta, ThinkingDelta
 
 
@@ -17,6 +17,8 @@ class ToolResult:
     text: str
     ok: bool = True
     duration_ms: int = 0
+    parts: tuple[ResultPart, ...] = ()
+    """What it holds besides the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,11 @@ class Turn(Protocol):
     def ask(self) -> AsyncGenerator[ModelEvent, None]:
         """Send the request that the transcript amounts to."""
 
+    async def refusal(self, call: ToolCall) -> ToolResult | None:
+        """Why a call is not made; None where it may be. A person may be asked first: nothing has begun yet."""
+
     async def run(self, call: ToolCall) -> ToolResult:
-        """Run one tool call. A refusal or a failure is a result too."""
+        """Make a call that may be made. A failure is a result too."""
 
 
 async def run_turn(
@@ -71,10 +76,12 @@ async def run_turn(
                 yield Steered()
                 return
             call = calls.pop(0)
+            refused = await turn.refusal(call)
             started = CallStarted(call)
-            await commit(started)
+            if refused is None:
+                await commit(started)
             yield started
-            result = await turn.run(call)
+            result = refused or await turn.run(call)
             await commit(result)
             yield result
         if not turn.fresh and await steering(()):

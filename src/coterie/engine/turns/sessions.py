@@ -5,24 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
-from coterie.core.message import ImagePart, Message, Role
-from coterie.core.ports import InboxEntry
+from coterie.core.message import DataPart, FilePart, ImagePart, Message, Role
 from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
-from coterie.core.turn import ACTIVE, TurnJob, TurnState
+from coterie.core.turn import ACTIVE, InboxEntry, TurnJob
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
 from coterie.engine.household.registry import Registry
-from coterie.engine.turns.announcing import turn_ended
-from coterie.engine.turns.dispatcher import Dispatcher
-from coterie.engine.turns.live import Live
-from coterie.engine.turns.transcripts import Transcripts
+from coterie.engine.turns.change import TurnChange
+from coterie.engine.turns.stopping import Stopping
+from coterie.engine.turns.turns import Turns
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
@@ -56,22 +54,18 @@ class Sessions:
         store: Store,
         registry: Registry,
         brains: Brains,
-        dispatcher: Dispatcher,
-        transcripts: Transcripts,
-        live: Live,
+        turns: Turns,
+        stopping: Stopping,
         events: Events,
     ) -> None:
         self._store = store
         self._registry = registry
         self._brains = brains
-        self._dispatcher = dispatcher
-        self._transcripts = transcripts
-        self._live = live
+        self._turns = turns
+        self._stopping = stopping
         self._events = events
         self.made = 0
         """Sessions made by this process so far."""
-        self.stop_children: Callable[[str, str], Awaitable[object]] = _no_children
-        """Ends what other agents do for a session, for a reason."""
 
     # Finding
 
@@ -127,8 +121,7 @@ class Sessions:
         return found, str(ListPlace.of(found[-1])) if len(found) == limit else None
 
     def running(self, session: Session) -> bool:
-        worker = self._dispatcher.worker(session.id)
-        return worker is not None and worker.turn is not None
+        return self._turns.under_way.is_running(session.id)
 
     async def history(
         self, ref: str, *, limit: int = PAGE, before: int | None = None, after: int | None = None
@@ -141,10 +134,10 @@ class Sessions:
         session, page, waiting, jobs = await self._store.look(look)
         messages = list(page)
         if before is None and not (after is not None and len(page) == limit):
-            messages += [_waiting_message(entry) for entry in waiting]
+            messages += [entry.message() for entry in waiting]
         more = len(page) == limit and (page[0].seq or 0) > 1
         active = next((job for job in jobs if job.state in ACTIVE), None)
-        live = self._live.get(active.run_id) if active is not None else None
+        live = self._turns.live.get(active.run_id) if active is not None else None
         cursor = None
         if after is not None:
             cursor = page[-1].seq if len(page) == limit else None
@@ -195,7 +188,8 @@ class Sessions:
     async def renew(self, ref: str) -> Session:
         """`/new`: the key goes to a fresh session with the same agent; the old one stays under another key."""
         old = await self.get(ref)
-        await self._dispatcher_quiet(old)
+        if self.running(old):
+            raise Conflict("a turn is running in this session; stop it first, or wait")
 
         def make(tx: Transaction) -> Session:
             session = self.find(tx, ref)
@@ -311,18 +305,18 @@ class Sessions:
 
     async def set_agent(self, ref: str, agent_id: str) -> Session:
         """Hand the conversation over. A turn that runs finishes as it began; the marker comes behind it."""
+        found = await self._store.transact(lambda tx: self.find_or_make(tx, ref))
 
-        def change(tx: Transaction) -> tuple[Session, Message | None]:
-            session = self.find_or_make(tx, ref)
-            former = self._brains.agent_of(session)
-            target = self._active(agent_id)
+        def change(change: TurnChange) -> Session:
+            tx = change.tx
+            session = self.find(tx, found.id)
+            former, target = self._brains.agent_of(session), self._active(agent_id)
             if session.agent_id == target:
-                return session, None
+                return session
             after = replace(session, agent_id=target, updated_at=now_iso())
             tx.sessions.save(after)
             if former == target:
-                return after, None
-            label = self._registry.get(target).label
+                return after
             entry = InboxEntry(
                 session_id=session.id,
                 message_id=uuid.uuid4().hex,
@@ -330,63 +324,48 @@ class Sessions:
                 agent_id=target,
                 role="system",
                 origin="system",
-                text=f"{label} took over this conversation.",
+                text=f"{self._registry.get(target).label} took over this conversation.",
                 meta={"switch": {"from": former, "to": target}},
                 created_at=after.updated_at,
             )
             if tx.turns.unfinished(session.id) or tx.turns.waiting(session.id):
                 tx.turns.post(entry)
-                return after, None
-            last = tx.sessions.page(session.id, limit=1)
-            marker = replace(_waiting_message(entry), seq=((last[-1].seq or 0) if last else 0) + 1)
-            tx.sessions.append(session.id, [marker])
-            return after, marker
+            else:
+                change.append(session.id, [entry.message()])
+            return after
 
-        session, marker = await self._store.transact(change)
-        if marker is not None:
-            self._transcripts.drop(session.id)
-        worker = self._dispatcher.worker(session.id)
-        if worker is not None:
-            worker.session = session
+        session = await self._turns.transact(change, self._turns.transcripts.get(found.id))
+        self._turns.under_way.changed(session)
         return self.changed(session)
 
     async def clear(self, ref: str) -> Session:
         """Stop what runs, forget what was said, keep the session."""
         session = await self.get(ref)
-        await self._dispatcher.halt(session.id)
-        await self.stop_children(session.id, "the session that asked was cleared")
-        await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
+        reason = "the session that asked was cleared"
 
-        def wipe(tx: Transaction) -> tuple[Session, list[str]]:
-            now = self.find(tx, session.id)
-            runs = _forget_all(tx, now.id, "the session that asked was cleared")
-            tx.sessions.clear(now.id)
+        def wipe(change: TurnChange) -> Session:
+            now = self.find(change.tx, session.id)
+            change.forget_all(now, reason, "the session was cleared")
+            change.tx.sessions.clear(now.id)
             after = replace(now, last_snippet=None, updated_at=now_iso())
-            tx.sessions.save(after)
-            return after, runs
+            change.tx.sessions.save(after)
+            return after
 
-        after, runs = await self._store.transact(wipe)
-        self._transcripts.drop(session.id)
-        for run_id in runs:
-            self._live.close(run_id, "aborted", reason="the session was cleared")
+        async with self._stopping.session(session.id, reason):
+            after = await self._turns.transact(wipe)
         return self.changed(after)
 
     async def delete(self, ref: str) -> None:
         session = await self.get(ref)
-        await self._dispatcher.halt(session.id)
-        await self.stop_children(session.id, "the session that asked was deleted")
-        await self._dispatcher.halt(session.id)  # somebody may have written meanwhile
+        reason = "the session that asked was deleted"
 
-        def remove(tx: Transaction) -> list[str]:
-            runs = _forget_all(tx, session.id, "the session that asked was deleted")
-            tx.sessions.remove(session.id)
-            return runs
+        def remove(change: TurnChange) -> None:
+            change.forget_all(session, reason, "the session was deleted")
+            change.tx.sessions.remove(session.id)
 
-        runs = await self._store.transact(remove)
-        self._transcripts.drop(session.id)
-        for run_id in runs:
-            self._live.close(run_id, "aborted", reason="the session was deleted")
-        self._events.publish("session.changed", {"id": session.id, "key": session.key, "deleted": True})
+        async with self._stopping.session(session.id, reason):
+            await self._turns.transact(remove)
+        self._events.session_changed(session, deleted=True)
 
     async def export(self, ref: str, form: Literal["markdown", "jsonl"]) -> str:
         def look(tx: Transaction) -> tuple[Session, Sequence[Message]]:
@@ -411,11 +390,6 @@ class Sessions:
         if agent_id != DEFAULT_ALIAS:
             return key
         return f"agent:{self._registry.default().id}{key.removeprefix(f'agent:{DEFAULT_ALIAS}')}"
-
-    async def _dispatcher_quiet(self, session: Session) -> None:
-        worker = self._dispatcher.worker(session.id)
-        if worker is not None and worker.turn is not None:
-            raise Conflict("a turn is running in this session; stop it first, or wait")
 
     def _active(self, agent_id: str) -> str:
         agent = self._registry.get(agent_id)
@@ -449,22 +423,8 @@ class Sessions:
         return session
 
     def changed(self, session: Session) -> Session:
-        self._events.publish("session.changed", {"id": session.id, "key": session.key})
+        self._events.session_changed(session)
         return session
-
-
-async def _no_children(session_id: str, reason: str) -> None:
-    return None
-
-
-def _forget_all(tx: Transaction, session_id: str, reason: str) -> list[str]:
-    """Everything unfinished in a session; whoever asked for it is told, and what came in for it is blocked."""
-    at = now_iso()
-    jobs = tx.turns.forget_all(session_id, at)
-    for job in jobs:
-        turn_ended(tx, job, TurnState.ABORTED, at, announced=False)
-    tx.announcements.block_all(session_id, reason, forget_lines=True)
-    return [job.run_id for job in jobs]
 
 
 def message_payload(message: Message, *, with_data: bool = False) -> dict[str, Any]:
@@ -489,20 +449,23 @@ def message_payload(message: Message, *, with_data: bool = False) -> dict[str, A
         payload["tool_calls"] = [
             {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
         ]
-    images = [part for part in message.parts if isinstance(part, ImagePart)]
-    if images:
-        payload["parts"] = [_image_payload(image, with_data=with_data) for image in images]
-    return payload
+    parts = [_part_payload(part, with_data=with_data) for part in message.parts if isinstance(part, SHOWN)]
+    return {**payload, "parts": parts} if parts else payload
 
 
-def _image_payload(image: ImagePart, *, with_data: bool) -> dict[str, Any]:
+SHOWN = (ImagePart, FilePart, DataPart)
+
+
+def _part_payload(part: ImagePart | FilePart | DataPart, *, with_data: bool) -> dict[str, Any]:
+    if isinstance(part, DataPart):
+        return {"type": "data", "data": part.data}
     payload: dict[str, Any] = {
-        "type": "image",
-        "media_type": image.media_type,
-        "size": len(image.data),
-        "name": image.name,
+        "type": "image" if isinstance(part, ImagePart) else "file",
+        "media_type": part.media_type,
+        "size": len(part.data),
+        "name": part.name,
     }
-    return {**payload, "data": base64.b64encode(image.data).decode()} if with_data else payload
+    return {**payload, "data": base64.b64encode(part.data).decode()} if with_data else payload
 
 
 def _checked_name(name: str | None) -> str | None:
@@ -512,20 +475,6 @@ def _checked_name(name: str | None) -> str | None:
     if len(cleaned) > MAX_NAME:
         raise InvalidRequest(f"a name has at most {MAX_NAME} characters", details={"field": "name"})
     return cleaned or None
-
-
-def _waiting_message(entry: InboxEntry) -> Message:
-    return Message(
-        id=entry.message_id,
-        role=entry.role,
-        origin=entry.origin,
-        text=entry.text,
-        parts=entry.parts,
-        meta=entry.meta,
-        agent_id=entry.agent_id,
-        run_id=entry.run_id,
-        created_at=entry.created_at,
-    )
 
 
 def _markdown(session: Session, messages: Sequence[Message]) -> str:
@@ -541,8 +490,9 @@ def _markdown(session: Session, messages: Sequence[Message]) -> str:
         lines += [f"## {who[message.role]}{origin}, {message.created_at}", ""]
         for call in message.tool_calls:
             lines += [f"`{call.name}({call.arguments})`", ""]
-        for image in message_payload(message).get("parts", ()):
-            lines += [f"*{image['name'] or 'Image'}: {image['media_type']}, {image['size']} bytes*", ""]
+        for part in message.parts:
+            if isinstance(part, ImagePart | FilePart):
+                lines += [f"*{part.name or 'Image'}: {part.media_type}, {len(part.data)} bytes*", ""]
         if message.text:
             fenced = message.role == "tool"
             lines += ["```", message.text, "```", ""] if fenced else [message.text, ""]

@@ -1,0 +1,288 @@
+"""One transaction on turns: what it does to them, and what follows once it is on disk."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from coterie.core.announce import Asker, RunStatus, SubagentRun
+from coterie.core.clock import now_iso
+from coterie.core.events import ChatState, final_fields
+from coterie.core.message import ImagePart, Message, Origin, ToolCall, Usage
+from coterie.core.session import Session
+from coterie.core.transcript import Transcript
+from coterie.core.turn import InboxEntry, TurnJob, TurnKind, TurnState, WaitReason
+from coterie.engine.turns.announcing import announce, close_run, settle
+from coterie.engine.turns.drafts import error_note
+from coterie.engine.turns.under_way import Status
+from coterie.store.turn_writes import TurnWrites
+
+if TYPE_CHECKING:
+    from coterie.engine.turns.turns import Turns
+    from coterie.store.transaction import Transaction
+
+log = logging.getLogger("coterie.turns")
+
+SNIPPET = 200
+INTERNAL = "agent"
+"""The channel that leads nowhere outside."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A turn that was asked for; once it is on disk, the status says what becomes of it."""
+
+    session: Session
+    job: TurnJob
+    agent_id: str
+    status: Status = "queued"
+
+
+class TurnChange:
+    """The only user of TurnWrites. Made by `Turns.transact`, for one transaction."""
+
+    def __init__(self, turns: Turns, tx: Transaction, transcript: Transcript | None) -> None:
+        self.tx = tx
+        self._turns = turns
+        self._writes = TurnWrites(tx.connection)
+        self._transcript = transcript
+        self._added = 0
+        self.follows: list[Callable[[], None]] = []
+        """Done in this order, on the event loop, once everything is on disk."""
+
+    # Asking
+
+    def ask(
+        self,
+        session: Session,
+        agent_id: str,
+        text: str,
+        *,
+        origin: Origin = "user",
+        asker: Asker | None = None,
+        kind: TurnKind = "message",
+        images: Sequence[ImagePart] = (),
+        meta: Mapping[str, Any] | None = None,
+        timeout_s: int | None = None,
+        key: str | None = None,
+        body_hash: str | None = None,
+    ) -> Asked:
+        """A message for a session's agent, and the turn that will answer it."""
+        run_id, at = uuid.uuid4().hex, now_iso()
+        job = TurnJob(
+            run_id,
+            session.id,
+            uuid.uuid4().hex,
+            TurnState.QUEUED,
+            kind=kind,
+            trace_id=(asker.trace_id if asker else None) or run_id,
+            hop=asker.hop + 1 if asker else int(kind == "request"),
+            chain=(*asker.chain, asker.agent_id) if asker else (),
+            timeout_s=timeout_s,
+            created_at=at,
+        )
+        if asker is not None or kind == "request":
+            meta = {**_handed_on(job, asker), **(meta or {})}
+        entry = InboxEntry(
+            session_id=session.id,
+            message_id=job.message_id,
+            run_id=run_id,
+            agent_id=agent_id,
+            role="user",
+            origin=origin if asker is None else "agent",
+            text=text,
+            meta=meta,
+            created_at=at,
+            parts=tuple(images),
+        )
+        self._writes.submit(job, entry, key=key, body_hash=body_hash)
+        asked = Asked(session, job, agent_id)
+        self.follows.append(lambda: self._turns.asked(asked))
+        return asked
+
+    def begin_run(self, run: SubagentRun) -> None:
+        """The turn that was just asked for is somebody else's run."""
+        self.tx.runs.add(run)
+        self.follows.append(lambda: self._turns.runs.begun(run))
+
+    def ask_for_wake(self, session: Session, job: TurnJob) -> None:
+        """A turn for results that came in; it comes up when nothing else is to be done there."""
+        self._writes.ask_for_wake(job)
+        self.follows.append(lambda: self._turns.work_for(session))
+
+    # Running
+
+    def claim(self, job: TurnJob, agent_id: str, at: str) -> TurnJob:
+        self._writes.claim(job.run_id, self._turns.claim_of_ours, agent_id=agent_id, at=at)
+        if job.kind == "request":
+            self.tx.runs.start(job.run_id, at)
+            self.follows.append(lambda: self._turns.runs.started(job.run_id))
+        return replace(job, state=TurnState.RUNNING, agent_id=agent_id, started_at=job.started_at or at)
+
+    def consume(self, entries: Sequence[InboxEntry], agent_id: str) -> list[Message]:
+        """Out of the inbox; the caller puts it into the transcript."""
+        for entry in entries:
+            self._writes.take(entry)
+        return [entry.message(agent_id=agent_id) for entry in entries]
+
+    def resume(self, job: TurnJob) -> None:
+        self._writes.resume(job.run_id)
+
+    def interrupt(self, job: TurnJob, unstarted: Sequence[ToolCall]) -> None:
+        token = {"skipped": [{"id": call.id, "name": call.name} for call in unstarted]}
+        self._writes.interrupt(job.run_id, self._turns.claim_of_ours, job.session_id, token, now_iso())
+
+    def step(
+        self,
+        job: TurnJob,
+        *,
+        replies: int = 0,
+        open_call: str | None = None,
+        usage: Usage | None = None,
+        cost: float | None = None,
+        model: str | None = None,
+        final: Message | None = None,
+    ) -> None:
+        assert job.agent_id is not None
+        self._writes.step(
+            job.run_id,
+            self._turns.claim_of_ours,
+            agent_id=job.agent_id,
+            replies=replies,
+            open_call=open_call,
+            usage=usage,
+            cost=cost,
+            model=model,
+            final=None if final is None else final.id,
+            at=None if final is None else final.created_at,
+        )
+
+    def wait(self, job: TurnJob, reason: WaitReason) -> None:
+        self._writes.wait(job.run_id, self._turns.claim_of_ours, reason)
+
+    def append(self, session_id: str, messages: Sequence[Message]) -> list[Message]:
+        """Into the transcript, each at its place."""
+        transcript = self._transcript
+        assert transcript is not None
+        first = transcript.last_seq + 1 + self._added
+        placed = [replace(message, seq=first + i) for i, message in enumerate(messages)]
+        self._added += len(placed)
+        self.tx.sessions.append(session_id, placed)
+        self.follows += [partial(transcript.append, message) for message in placed]
+        return placed
+
+    # Ending
+
+    def answered(
+        self, session: Session, job: TurnJob, final: Message, usage: Usage, *, announced: bool
+    ) -> None:
+        """After the last step: the snippet, what leaves the house, and whoever asked for it."""
+        self.tx.sessions.touch(session.id, final.created_at, final.text[:SNIPPET])
+        if _is_delivered(session, job):
+            assert session.route is not None
+            self.tx.turns.send(session.id, job.run_id, final, session.route)
+        self._over(job, TurnState.DONE, final.created_at, text=final.text, settles=announced)
+        self._tell(session, job, "final", **final_fields(final, usage))
+
+    def end(
+        self,
+        session: Session,
+        job: TurnJob,
+        state: TurnState,
+        reason: str | None = None,
+        *,
+        ours: bool = True,
+    ) -> bool:
+        """Without an answer. False where it had ended already or, if it should be ours, is no longer."""
+        at = now_iso()
+        claim = self._turns.claim_of_ours if ours else None
+        if not self._writes.end(job.run_id, state, at, error=reason, claim=claim):
+            return False
+        self._over(job, state, at, error=reason)
+        if state is TurnState.ERROR:
+            self._tell(session, job, "error", message=reason)
+        else:
+            self._tell(session, job, "aborted", reason=state.value)
+        return True
+
+    def cancel_queued(self, session: Session, job: TurnJob, reason: str | None) -> bool:
+        """A message that no model saw yet is taken back, visibly. False where it is too late."""
+        at = now_iso()
+        entry = self._writes.cancel_queued(job.run_id, at)
+        if entry is None:
+            return False
+        self._over(job, TurnState.CANCELLED, at, error=reason)
+        self.append(session.id, [entry.message(meta={**(entry.meta or {}), "cancelled": True})])
+        self._tell(session, job, "aborted", reason=TurnState.CANCELLED.value)
+        return True
+
+    def give_up(self, session: Session, job: TurnJob, reason: str) -> None:
+        """Where an answer would have stood, the transcript says why there is none."""
+        if self.end(session, job, TurnState.ERROR, reason, ours=False):
+            self.append(session.id, [error_note(job, reason)])
+
+    def tell_how_it_ended(self, session: Session, run_id: str) -> None:
+        """The answer was on disk, but whoever put it there was stopped before anybody was told."""
+        job = self.tx.turns.get(run_id)
+        final = self.tx.sessions.message(job.final_message_id) if job and job.final_message_id else None
+        if job is None or final is None or self._turns.live.get(run_id) is None:
+            return
+        if job.kind == "request":
+            self.follows.append(lambda: self._turns.runs.ended(run_id, "completed"))
+        self._tell(session, job, "final", **final_fields(final, job.usage))
+
+    def forget_all(self, session: Session, reason: str, told: str) -> None:
+        """Everything unfinished in a session; whoever asked for it is told, and what came in for it is blocked."""
+        at = now_iso()
+        for job in self._writes.forget_all(session.id, at):
+            self._over(job, TurnState.ABORTED, at, settles=False)
+            self._tell(session, job, "aborted", reason=told)
+        self.tx.announcements.block_all(session.id, reason, forget_lines=True)
+
+    def _over(
+        self,
+        job: TurnJob,
+        state: TurnState,
+        at: str,
+        *,
+        text: str = "",
+        error: str | None = None,
+        settles: bool = True,
+    ) -> None:
+        """What the end of a turn means to others, in the transaction that ends it."""
+        if job.kind == "request":
+            run = close_run(self.tx, job, state, at, text, error)
+            asked = None if run is None else announce(self.tx, run, at)
+            if asked is not None:
+                self.ask_for_wake(*asked)
+            status: RunStatus = "completed" if state is TurnState.DONE else "error"
+            self.follows.append(lambda: self._turns.runs.ended(job.run_id, status))
+        if settles:
+            settle(self.tx, job, state, at, error)
+
+    def _tell(self, session: Session, job: TurnJob, state: ChatState, **fields: Any) -> None:
+        self.follows.append(lambda: self._turns.ended(session, job, state, fields))
+
+
+def _handed_on(job: TurnJob, asker: Asker | None) -> dict[str, Any]:
+    """One agent's words to another: told apart from a person's for good."""
+    meta: dict[str, Any] = {"trace_id": job.trace_id, "hop": job.hop}
+    if asker is not None:
+        meta["from"] = {
+            "agent_id": asker.agent_id,
+            "session_key": asker.session_key,
+            "run_id": asker.run_id,
+        }
+    return meta
+
+
+def _is_delivered(session: Session, job: TurnJob) -> bool:
+    """What one agent says to another never leaves the house."""
+    route = session.route
+    return (
+        session.deliver and route is not None and route.get("channel") != INTERNAL and job.kind != "request"
+    )

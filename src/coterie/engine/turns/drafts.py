@@ -1,0 +1,34 @@
+"""Messages that a turn adds to its transcript, before they have their place there."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from coterie.core.agent import MAIN
+from coterie.core.clock import now_iso
+from coterie.core.message import Message, Origin, Role, ToolCall
+from coterie.core.turn import TurnJob
+
+
+def draft(job: TurnJob, role: Role, origin: Origin, text: str, **more: Any) -> Message:
+    return Message(
+        id=uuid.uuid4().hex,
+        role=role,
+        origin=origin,
+        text=text,
+        agent_id=job.agent_id or MAIN,
+        run_id=job.run_id,
+        created_at=now_iso(),
+        **more,
+    )
+
+
+def result(job: TurnJob, call: ToolCall, text: str, **more: Any) -> Message:
+    return draft(job, "tool", "agent", text, call_id=call.id, tool_name=call.name, **more)
+
+
+def error_note(job: TurnJob, reason: str | None) -> Message:
+    """What stands in the transcript where an answer would have stood."""
+    text = f"This turn ended without an answer: {reason}"
+    return draft(job, "system", "system", text, meta={"error": reason})

@@ -1,0 +1,123 @@
+"""Running one tool call: what it is given, how long it may take, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from coterie.core.announce import Asker
+from coterie.core.errors import CoterieError
+from coterie.core.message import ResultPart, TextPart, ToolCall
+from coterie.core.policy import Decision
+from coterie.core.tool import Colleagues, ToolContext, ToolError, ToolInputError, result_text
+from coterie.engine.memory.memories import Memories
+from coterie.engine.memory.recall import TurnMemory
+from coterie.engine.turns.limits import Using
+from coterie.engine.turns.loop import ToolResult
+from coterie.engine.turns.turns import Running
+from coterie.engine.turns.waiting import ToolClock, Waiting
+
+if TYPE_CHECKING:
+    from coterie.store.transaction import Store, Transaction
+
+log = logging.getLogger("coterie.turn")
+
+TOOL_SECONDS = 600
+
+
+class Calling(Running, Using, Protocol):
+    """A turn under way, as its tools see it."""
+
+    @property
+    def waiting(self) -> Waiting: ...
+
+
+class ToolCalls:
+    """One for all turns of this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        memories: Memories,
+        colleagues: Callable[[Waiting, Asker], Colleagues],
+    ) -> None:
+        self._store = store
+        self._memories = memories
+        self._colleagues = colleagues
+        """The way of a call to other agents."""
+
+    async def run(self, turn: Calling, call: ToolCall) -> ToolResult:
+        """A wrong argument and a failure are results: the model sees them and the loop goes on."""
+        started = time.monotonic()
+        parts, ok = await self._outcome(turn, call)
+        await turn.waiting.go_on()  # the tool may have failed while it waited
+        # Half a character has no place in any store.
+        text = result_text(parts).encode("utf-8", "replace").decode()
+        more = tuple(part for part in parts if not isinstance(part, TextPart))
+        return ToolResult(call, text, ok, int((time.monotonic() - started) * 1000), more)
+
+    async def _outcome(self, turn: Calling, call: ToolCall) -> tuple[Sequence[ResultPart], bool]:
+        tool = turn.brain.tools[call.name]
+        try:
+            async with asyncio.timeout(TOOL_SECONDS) as limit:
+                turn.waiting.clock = ToolClock(limit)
+                return await tool.call(self._context(turn, call.id), call.arguments), True
+        except ToolInputError as error:
+            problem = f"invalid_arguments: {error.message}"
+        except ToolError as error:
+            problem = f"{error.reason}: {error.message}"
+        except CoterieError as error:
+            problem = error.message
+        except TimeoutError:
+            problem = f"the tool did not end within {TOOL_SECONDS} seconds"
+        except Exception as error:
+            log.exception("tool %s failed in run %s", call.name, turn.job.run_id)
+            problem = f"{type(error).__name__}: {str(error)[:500]}"
+        return [TextPart(f"error: {problem}")], False
+
+    def _context(self, turn: Calling, call_id: str) -> ToolContext:
+        brain, session, job = turn.brain, turn.session, turn.job
+        asker = Asker(
+            agent_id=brain.agent_id,
+            session_id=session.id,
+            session_key=session.key,
+            run_id=job.run_id,
+            call_id=call_id,
+            trace_id=job.trace_id,
+            hop=job.hop,
+            chain=job.chain,
+            is_subagent=session.kind == "subagent",
+        )
+        return ToolContext(
+            agent_id=brain.agent_id,
+            session_key=session.key,
+            run_id=job.run_id,
+            call_id=call_id,
+            workspace=brain.workspace,
+            memory=TurnMemory(self._memories, brain, session, job.run_id, call_id),
+            while_waiting=lambda work: turn.waiting.wait("outside", work),
+            read_result=lambda result_id: self._read_result(session.id, result_id),
+            colleagues=self._colleagues(turn.waiting, asker),
+        )
+
+    async def _read_result(self, session_id: str, result_id: str) -> str | None:
+        """Bound to one session: no other session's results can be read, nor runs that others asked for."""
+
+        def look(tx: Transaction) -> str | None:
+            kept = tx.sessions.kept_result(session_id, result_id)
+            if kept is not None:
+                return kept
+            run = tx.runs.get(result_id)
+            return run.result if run is not None and run.requester_session_id == session_id else None
+
+        return await self._store.look(look)
+
+
+def refused(call: ToolCall, decision: Decision) -> ToolResult:
+    """What a model is told of a call that was not begun."""
+    return ToolResult(
+        call, f"error: {decision.code}: {call.name} cannot be called here ({decision.reason})", ok=False
+    )
