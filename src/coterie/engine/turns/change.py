@@ -225,15 +225,19 @@ class TurnChange:
         if self.end(session, job, TurnState.ERROR, reason, ours=False):
             self.append(session.id, [error_note(job, reason)])
 
-    def tell_how_it_ended(self, session: Session, run_id: str) -> None:
-        """The answer was on disk, but whoever put it there was stopped before anybody was told."""
-        job = self.tx.turns.get(run_id)
-        final = self.tx.sessions.message(job.final_message_id) if job and job.final_message_id else None
-        if job is None or final is None or self._turns.live.get(run_id) is None:
+    def tell_how_it_ended(self, session: Session, job: TurnJob, reason: str | None) -> None:
+        """For whoever still follows a turn that is no longer ours: it was answered before that was told, or others
+        have it now."""
+        if self._turns.live.get(job.run_id) is None:
+            return
+        now = self.tx.turns.get(job.run_id)
+        final = self.tx.sessions.message(now.final_message_id) if now and now.final_message_id else None
+        if now is None or final is None:
+            self._tell(session, job, "error", message=reason or "it was taken over")
             return
         if job.kind == "request":
-            self.follows.append(lambda: self._turns.runs.ended(run_id, "completed"))
-        self._tell(session, job, "final", **final_fields(final, job.usage))
+            self.follows.append(lambda: self._turns.runs.ended(job.run_id, "completed"))
+        self._tell(session, job, "final", **final_fields(final, now.usage))
 
     def forget_all(self, session: Session, reason: str, told: str) -> None:
         """Everything unfinished in a session; whoever asked for it is told, and what came in for it is blocked."""

@@ -119,6 +119,7 @@ class Turns:
         self._waker.wake(session)
 
     def ended(self, session: Session, job: TurnJob, state: ChatState, fields: Mapping[str, Any]) -> None:
+        self.under_way.over(session.id, job.run_id)
         self.live.open(job.run_id, session.key)
         self.live.close(job.run_id, state, **fields)
         self._events.session_changed(session)
@@ -294,7 +295,7 @@ class Turns:
 
         def save(change: TurnChange) -> None:
             if not change.end(session, job, state, reason):
-                change.tell_how_it_ended(session, job.run_id)
+                change.tell_how_it_ended(session, job, reason)
                 return
             if messages:
                 change.append(session.id, messages)

@@ -72,13 +72,19 @@ class UnderWay:
     def status(self, session: Session, agent_id: str) -> Status:
         """What will become of a message that came in for this session just now."""
         worker = self.workers.get(session.id)
-        if worker is None:
+        if worker is None or (worker.run_id is None and not worker.may_have_work):
             return "started"
         return "steering" if worker.run_by == agent_id and not worker.may_be_steered else "queued"
 
     def is_running(self, session_id: str) -> bool:
         worker = self.workers.get(session_id)
         return worker is not None and worker.run_id is not None
+
+    def over(self, session_id: str, run_id: str) -> None:
+        """A turn has ended on disk; its worker may still be putting things away."""
+        worker = self.workers.get(session_id)
+        if worker is not None and worker.run_id == run_id:
+            worker.run_id = worker.run_by = None
 
     def changed(self, session: Session) -> None:
         """The session itself is another now: its agent, its name."""

@@ -1,4 +1,4 @@
-"""Public test kit: a model that says what it is told to."""
+"""Public test kit: a model that says what it is told to. `coterie.testing.house` has a whole household."""
 
 from __future__ import annotations
 
