@@ -21,6 +21,7 @@ from coterie.core.tool import Tool
 from coterie.engine.gateway import Gateway, Outcome, Parts, Receipt
 from coterie.engine.household.home import Home
 from coterie.engine.household.registry import Registry
+from coterie.engine.turns.active_turn import Approver, nobody_to_ask
 from coterie.engine.turns.context import ContextProvider
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class PowerCut:
     """A store that stops for good at its n-th commit. What comes after never returns, as in a process that is gone."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self.commits = 0
         self.at: int | None = None
         """Which commit is the last one that is tried."""
@@ -68,24 +69,24 @@ class PowerCut:
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         self.commits += 1
         if self.at is None or self.commits < self.at:
-            return await self._store.transact(work)
+            return await self.store.transact(work)
         if self.commits == self.at and self.kept:
-            await self._store.transact(work)
+            await self.store.transact(work)
         self.happened.set()
         await asyncio.Event().wait()
         raise AssertionError("the power is off")
 
     async def look(self, work: Callable[[Transaction], T]) -> T:
-        return await self._store.look(work)
+        return await self.store.look(work)
 
     def read(self) -> AbstractContextManager[Transaction]:
-        return self._store.read()
+        return self.store.read()
 
     def write(self) -> AbstractContextManager[Transaction]:
-        return self._store.write()
+        return self.store.write()
 
     def scrub(self) -> None:
-        self._store.scrub()
+        self.store.scrub()
 
 
 class GivenTools:
@@ -102,7 +103,12 @@ class GivenTools:
 
 class House:
     def __init__(
-        self, home: Path, model: Model, tools: Sequence[Tool] = (), context: Sequence[ContextProvider] = ()
+        self,
+        home: Path,
+        model: Model,
+        tools: Sequence[Tool] = (),
+        context: Sequence[ContextProvider] = (),
+        approve: Approver = nobody_to_ask,
     ) -> None:
         self.home = home
         self.model = model
@@ -112,6 +118,7 @@ class House:
         """The names of models that turns asked for."""
         self._tools = tools
         self._context = context
+        self._approve = approve
         self._running = AsyncExitStack()
         self._stack = ExitStack()
         self._before: set[asyncio.Task[Any]] = set()
@@ -134,9 +141,8 @@ class House:
 
     def parts(self, home: Home, registry: Registry) -> Parts:
         usual = usual_parts(home, registry)
-        return replace(
-            usual, models=self, tools=[GivenTools(self._tools), *usual.tools], context=self._context
-        )
+        tools = [GivenTools(self._tools), *usual.tools]
+        return replace(usual, models=self, tools=tools, context=self._context, approve=self._approve)
 
     async def stop(self) -> None:
         if self.power.happened.is_set():
@@ -205,7 +211,7 @@ class House:
         """Run and text of what is to leave the house."""
         from coterie.store.database import Database
 
-        database = self.power._store
+        database = self.power.store
         assert isinstance(database, Database)
         with database.engine.connect() as connection:
             rows = connection.exec_driver_sql("SELECT run_id, content FROM outbox ORDER BY position")
@@ -219,13 +225,14 @@ async def household(
     *,
     tools: Sequence[Tool] = (),
     context: Sequence[ContextProvider] = (),
+    approve: Approver = nobody_to_ask,
     roster: str = "",
     settings: str = "",
 ) -> AsyncIterator[House]:
     """A household with these agents beside main, as lines of a roster, and other lines of agent.yaml."""
     shutil.copytree(_opened_once(), home)
     write_config(home, roster, settings)
-    house = House(home, model, tools, context)
+    house = House(home, model, tools, context, approve)
     await house.start()
     try:
         yield house

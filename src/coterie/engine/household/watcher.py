@@ -9,8 +9,10 @@ from pathlib import Path
 
 from coterie.core.agent import check_id
 from coterie.core.errors import CoterieError
-from coterie.engine.gateway import Gateway
+from coterie.engine.events import Events
 from coterie.engine.household.config_file import SETTLED_AFTER, STABLE_AFTER
+from coterie.engine.household.home import Home
+from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import INHERITED, NAMED, SHARED_ONLY
 
 log = logging.getLogger("coterie.watcher")
@@ -22,9 +24,10 @@ DEBOUNCE_MS = 100
 class Watcher:
     """Runs beside the gateway until it is cancelled."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._home = gateway.home
+    def __init__(self, home: Home, registry: Registry, events: Events) -> None:
+        self._home = home
+        self._registry = registry
+        self._events = events
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -50,11 +53,11 @@ class Watcher:
             changed = [path for path in shared if _signature(path) != files[path]]
             if changed:
                 files = {path: _signature(path) for path in shared}
-                self._gateway.events.publish("agents.changed", {"agent_id": None, "change": "shared_files"})
+                self._events.publish("agents.changed", {"agent_id": None, "change": "shared_files"})
 
     async def _apply_config(self) -> bool:
         """True if the file has to be looked at again soon."""
-        registry = self._gateway.registry
+        registry = self._registry
         before = registry.sync.state
         try:
             sync = await asyncio.to_thread(registry.sync.refresh)
@@ -64,7 +67,7 @@ class Watcher:
         except Exception:
             log.exception("agent.yaml could not be applied")
             return True
-        self._gateway.events.publish(
+        self._events.publish(
             "config.changed",
             {
                 "problems": [str(p) for p in sync.problems],
@@ -91,9 +94,7 @@ class Watcher:
                 ):
                     touched = {self._owner(Path(path)) for _, path in changes}
                     for agent_id in sorted(touched - {None}, key=str):
-                        self._gateway.events.publish(
-                            "agents.changed", {"agent_id": agent_id, "change": "files"}
-                        )
+                        self._events.publish("agents.changed", {"agent_id": agent_id, "change": "files"})
             await asyncio.sleep(1)
 
     def _owner(self, path: Path) -> str | None:

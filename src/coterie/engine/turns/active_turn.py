@@ -94,8 +94,10 @@ class ActiveTurn:
         """From the one resolver; where it says so, from a person, before the call counts as begun."""
         decision = self.brain.may_call(call.name)
         if decision.verdict == "ask":
-            asking = self._means.approve(self, call, decision)
-            decision = await self.waiting.wait("approval", asking)
+            ask = decision
+            decision = await self.waiting.begin_and_wait(
+                "approval", lambda change: None, lambda _: self._means.approve(self, call, ask)
+            )
         return None if decision.allowed else refused(call, decision)
 
     async def run(self, call: ToolCall) -> ToolResult:

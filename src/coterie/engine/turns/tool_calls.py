@@ -76,6 +76,8 @@ class ToolCalls:
         except Exception as error:
             log.exception("tool %s failed in run %s", call.name, turn.job.run_id)
             problem = f"{type(error).__name__}: {str(error)[:500]}"
+        finally:
+            turn.waiting.clock = None
         return [TextPart(f"error: {problem}")], False
 
     def _context(self, turn: Calling, call_id: str) -> ToolContext:
