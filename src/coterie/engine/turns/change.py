@@ -205,7 +205,9 @@ class TurnChange:
         self._over(job, state, at, error=reason)
         if state is TurnState.ERROR:
             self._tell(session, job, "error", message=reason)
-        else:
+        elif (
+            job.kind != "wake" or state is not TurnState.CANCELLED
+        ):  # nobody was told of a wake that never began
             self._tell(session, job, "aborted", reason=state.value)
         return True
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from coterie.core.announce import Announcement
 from coterie.core.clock import now_iso
@@ -29,7 +32,7 @@ from coterie.engine.turns.transcripts import Transcripts
 from coterie.engine.turns.under_way import UnderWay
 
 if TYPE_CHECKING:
-    from coterie.store.transaction import Store
+    from coterie.store.transaction import Store, Transaction
 
 log = logging.getLogger("coterie.turns")
 
@@ -81,6 +84,7 @@ class Turns:
         self.live = Live(events)
         self.runs = Runs(events)
         self.under_way = UnderWay()
+        self._writing: WeakKeyDictionary[Transcript, asyncio.Lock] = WeakKeyDictionary()
 
     @property
     def claim_of_ours(self) -> Claim:
@@ -91,14 +95,19 @@ class Turns:
     async def transact(self, work: Callable[[TurnChange], T], transcript: Transcript | None = None) -> T:
         """One transaction, and what follows it. `transcript` is that of the session it writes into."""
 
-        def change(tx: Any) -> tuple[T, TurnChange]:
+        def change(tx: Transaction) -> tuple[T, TurnChange]:
             made = TurnChange(self, tx, transcript)
             return work(made), made
 
-        result, made = await self._store.transact(change)
-        for follow in made.follows:
-            follow()
+        # One writer at a time gives out the next places of a transcript.
+        async with contextlib.nullcontext() if transcript is None else self._lock(transcript):
+            result, made = await self._store.transact(change)
+            for follow in made.follows:
+                follow()
         return result
+
+    def _lock(self, transcript: Transcript) -> asyncio.Lock:
+        return self._writing.setdefault(transcript, asyncio.Lock())
 
     # What follows
 
