@@ -111,7 +111,8 @@ def _plain_text(value: str) -> str:
     return value
 
 
-def _model_name(value: str) -> str:
+def check_model(value: str) -> str:
+    """`<provider>/<model>`: the one rule for a model's name."""
     provider, slash, model = value.partition("/")
     if not slash or not provider or not model or value != value.strip() or not value.isprintable():
         raise ValueError(f"{value!r} is not a model; write <provider>/<model>, as in openai/gpt-5.2")
@@ -122,7 +123,7 @@ Text = Annotated[str, AfterValidator(_plain_text)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain_text)]
 Label = Annotated[str, AfterValidator(check_label)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
-ModelName = Annotated[str, AfterValidator(_model_name)]
+ModelName = Annotated[str, AfterValidator(check_model)]
 Count = Annotated[int, Field(gt=0, le=2**53 - 1)]
 """No larger than every JSON reader understands."""
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

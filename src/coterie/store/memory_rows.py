@@ -25,9 +25,11 @@ from coterie.core.agent import MAIN
 from coterie.core.memory import Count, Filters, Memory, Reader, owner_of
 from coterie.core.ranking import WINDOW
 from coterie.store import full_text, schema
+from coterie.store.records import Record
 from coterie.store.vectors import VectorCache, similarities
 
 _m = schema.memories
+_MEMORY = Record(Memory, _m)
 _i = schema.memory_index
 _owner = func.coalesce(_m.c.agent_id, MAIN)
 _scope = func.coalesce(_m.c.scope, "global")
@@ -50,12 +52,12 @@ class MemoryRows:
         """Rows, full text and vectors in one go."""
         if not memories:
             return
-        self._insert(_m, [_values(memory) for memory in memories])
+        self._insert(_m, [_MEMORY.values(memory) for memory in memories])
         self._index(list(zip(memories, vectors, strict=True)), model)
 
     def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None:
         """A memory that was edited, in place of what it was."""
-        values = _values(memory)
+        values = _MEMORY.values(memory)
         del values["id"]
         self._connection.execute(update(_m).where(_m.c.id == memory.id).values(values))
         place = self._unindex([memory.id]).get(memory.id)
@@ -469,39 +471,15 @@ def _narrowed(filters: Filters) -> ColumnElement[bool]:
     return found
 
 
-def _values(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "agent_id": memory.agent_id,
-        "scope": memory.scope,
-        "content": memory.content,
-        "tags_json": json.dumps(memory.tags, ensure_ascii=False) if memory.tags else None,
-        "thread": memory.thread,
-        "source_ref": memory.source_ref,
-        "file": memory.file,
-        "occurred_at": memory.occurred_at,
-        "created_at": memory.created_at,
-        "updated_at": memory.updated_at,
-        "pinned_at": memory.pinned_at,
-        "superseded_by": memory.superseded_by,
-    }
-
-
 def _memory(row: Any, scope: Any = None) -> Memory:
-    return Memory(
+    """Rows from before there were owners and scopes read as main's, for everybody."""
+    return _MEMORY.read(
+        row._mapping,
         id=str(row.id),
         agent_id=owner_of(row.agent_id),
         scope=scope or row.scope or "global",
-        content=row.content,
-        tags=tuple(json.loads(row.tags_json)) if row.tags_json else (),
-        thread=row.thread,
-        source_ref=row.source_ref,
-        file=row.file,
-        occurred_at=row.occurred_at,
         created_at=str(row.created_at or ""),
         updated_at=str(row.updated_at or row.created_at or ""),
-        pinned_at=row.pinned_at,
-        superseded_by=row.superseded_by,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +10,12 @@ from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, selec
 from coterie.core.announce import SUMMARY, Announcement, RunStatus, SubagentRun
 from coterie.core.message import Usage
 from coterie.store import schema
+from coterie.store.records import Record
 
 _r = schema.subagent_runs
 _a = schema.announcements
+_RUN = Record(SubagentRun, _r)
+_ANNOUNCEMENT = Record(Announcement, _a, text="content")
 _live = _r.c.status.in_(("queued", "running"))
 _open = _a.c.state != "delivered"
 _brief = [
@@ -28,29 +30,7 @@ class RunRows:
         self._connection = connection
 
     def add(self, run: SubagentRun) -> None:
-        self._connection.execute(
-            insert(_r).values(
-                run_id=run.run_id,
-                kind=run.kind,
-                agent_id=run.agent_id,
-                session_id=run.session_id,
-                session_key=run.session_key,
-                requester_session_id=run.requester_session_id,
-                requester_session_key=run.requester_session_key,
-                requester_agent_id=run.requester_agent_id,
-                requester_run_id=run.requester_run_id,
-                call_id=run.call_id,
-                label=run.label,
-                task=run.task,
-                model=run.model,
-                trace_id=run.trace_id,
-                hop=run.hop,
-                chain_json=json.dumps(run.chain),
-                announce=run.announce,
-                status=run.status,
-                created_at=run.created_at,
-            )
-        )
+        self._connection.execute(insert(_r), _RUN.values(run))
 
     def get(self, run_id: str) -> SubagentRun | None:
         row = self._connection.execute(select(_r).where(_r.c.run_id == run_id)).first()
@@ -142,19 +122,7 @@ class AnnouncementRows:
         self._connection = connection
 
     def add(self, one: Announcement) -> None:
-        self._connection.execute(
-            insert(_a).values(
-                run_id=one.run_id,
-                session_id=one.session_id,
-                session_key=one.session_key,
-                content=one.text,
-                meta_json=json.dumps(one.meta, ensure_ascii=False),
-                state=one.state,
-                reason=one.reason,
-                message_id=one.message_id,
-                created_at=one.created_at,
-            )
-        )
+        self._connection.execute(insert(_a), _ANNOUNCEMENT.values(one))
 
     def get(self, run_id: str) -> Announcement | None:
         row = self._connection.execute(select(_a).where(_a.c.run_id == run_id)).first()
@@ -230,46 +198,8 @@ def _run(row: Row[Any]) -> SubagentRun:
         if row.input_tokens is None
         else Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost)
     )
-    return SubagentRun(
-        run_id=row.run_id,
-        kind=row.kind,
-        agent_id=row.agent_id,
-        session_id=row.session_id,
-        session_key=row.session_key,
-        task=row.task,
-        model=row.model,
-        trace_id=row.trace_id,
-        hop=row.hop,
-        chain=tuple(json.loads(row.chain_json)),
-        created_at=row.created_at,
-        status=row.status,
-        requester_session_id=row.requester_session_id,
-        requester_session_key=row.requester_session_key,
-        requester_agent_id=row.requester_agent_id,
-        requester_run_id=row.requester_run_id,
-        call_id=row.call_id,
-        label=row.label,
-        announce=bool(row.announce),
-        held_because=row.held_because,
-        result=row.result,
-        error=row.error,
-        usage=usage,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-    )
+    return _RUN.read(row._mapping, usage=usage)
 
 
 def _announcement(row: Row[Any]) -> Announcement:
-    return Announcement(
-        run_id=row.run_id,
-        session_id=row.session_id,
-        session_key=row.session_key,
-        text=row.content,
-        meta=json.loads(row.meta_json),
-        created_at=row.created_at,
-        state=row.state,
-        reason=row.reason,
-        message_id=row.message_id,
-        turn_id=row.turn_id,
-        delivered_at=row.delivered_at,
-    )
+    return _ANNOUNCEMENT.read(row._mapping)

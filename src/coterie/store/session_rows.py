@@ -35,12 +35,14 @@ from coterie.core.message import (
 )
 from coterie.core.session import ASIDE, ListPlace, Session
 from coterie.store import full_text, schema
+from coterie.store.records import Record
 
 _s = schema.sessions
 _m = schema.messages
 _r = schema.results
 _j = schema.turn_jobs
 
+_SESSION = Record(Session, _s)
 _BY_KEY = select(_s).where(_s.c.key == bindparam("ref"))
 _BY_ID = select(_s).where(_s.c.id == bindparam("ref"))
 _TOUCH = (
@@ -64,10 +66,10 @@ class SessionRows:
         return None if row is None else read_session(row)
 
     def add(self, session: Session) -> None:
-        self._connection.execute(insert(_s), _values(session))
+        self._connection.execute(insert(_s), _SESSION.values(session))
 
     def save(self, session: Session) -> None:
-        values = _values(session)
+        values = _SESSION.values(session)
         del values["id"]
         self._connection.execute(update(_s).where(_s.c.id == session.id).values(values))
 
@@ -228,45 +230,7 @@ def _bound_to(agents: Sequence[str | None]) -> ColumnElement[bool]:
 
 
 def read_session(row: Row[Any], prefix: str = "") -> Session:
-    value = row._mapping
-    route = value[f"{prefix}route_json"]
-    return Session(
-        id=value[f"{prefix}id"],
-        key=value[f"{prefix}key"],
-        agent_id=value[f"{prefix}agent_id"],
-        kind=value[f"{prefix}kind"],
-        name=value[f"{prefix}name"],
-        pinned_at=value[f"{prefix}pinned_at"],
-        model=value[f"{prefix}model"],
-        parent_id=value[f"{prefix}parent_id"],
-        deliver=bool(value[f"{prefix}deliver"]),
-        route=json.loads(route) if route else None,
-        attributes=json.loads(value[f"{prefix}attributes_json"]),
-        last_snippet=value[f"{prefix}last_snippet"],
-        created_at=value[f"{prefix}created_at"],
-        updated_at=value[f"{prefix}updated_at"],
-        tools=tuple(json.loads(tools)) if (tools := value[f"{prefix}tools_json"]) else None,
-    )
-
-
-def _values(session: Session) -> dict[str, Any]:
-    return {
-        "id": session.id,
-        "key": session.key,
-        "agent_id": session.agent_id,
-        "kind": session.kind,
-        "name": session.name,
-        "pinned_at": session.pinned_at,
-        "model": session.model,
-        "parent_id": session.parent_id,
-        "deliver": session.deliver,
-        "route_json": json.dumps(session.route, ensure_ascii=False) if session.route else None,
-        "attributes_json": json.dumps(session.attributes, ensure_ascii=False),
-        "last_snippet": session.last_snippet,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "tools_json": None if session.tools is None else json.dumps(session.tools, ensure_ascii=False),
-    }
+    return _SESSION.read(row._mapping, prefix)
 
 
 def message_values(session_id: str, message: Message) -> dict[str, Any]:

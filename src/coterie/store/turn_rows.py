@@ -20,6 +20,7 @@ from coterie.core.announce import TraceUse
 from coterie.core.message import Message, Usage
 from coterie.core.turn import InboxEntry, TurnJob, TurnState, Work
 from coterie.store import schema
+from coterie.store.records import Record
 from coterie.store.run_rows import has_open_announcements
 from coterie.store.session_rows import parts_json, read_parts, read_session
 
@@ -30,6 +31,7 @@ _o = schema.outbox
 
 UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.WAITING, TurnState.INTERRUPTED)
 
+_JOB = Record(TurnJob, _j)
 _ADD_INBOX = insert(_i)
 _WAITING = select(_i).where(_i.c.session_id == bindparam("sid")).order_by(_i.c.position)
 _FIRST = (
@@ -224,28 +226,8 @@ class TurnRows:
 
 
 def read_job(row: Row[Any]) -> TurnJob:
-    return TurnJob(
-        run_id=row.run_id,
-        session_id=row.session_id,
-        message_id=row.message_id,
-        state=TurnState(row.state),
-        agent_id=row.agent_id,
-        waits_for=row.waits_for,
-        attempts=row.attempts,
-        rounds=row.rounds,
-        open_call=row.open_call,
-        kind=row.kind or "message",
-        trace_id=row.trace_id,
-        hop=row.hop,
-        chain=tuple(json.loads(row.chain_json)) if row.chain_json else (),
-        timeout_s=row.timeout_s,
-        usage=Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost),
-        error=row.error,
-        final_message_id=row.final_message_id,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-    )
+    usage = Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cost)
+    return _JOB.read(row._mapping, state=TurnState(row.state), kind=row.kind or "message", usage=usage)
 
 
 def read_entry(row: Row[Any], prefix: str = "") -> InboxEntry:

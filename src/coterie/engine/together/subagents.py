@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from coterie.core.agent import DEFAULT_ALIAS, check_pattern
+from coterie.core.agent import DEFAULT_ALIAS, check_model, check_pattern
 from coterie.core.announce import (
     Announcement,
     Asker,
@@ -107,10 +107,8 @@ class Subagents:
         timeout_s = _checked_timeout(seconds)
         narrowed = _checked_tools(tools)
         label = _checked_label(label)
-        if model is not None and not all(model.partition("/")):
-            raise InvalidRequest(
-                f"{model[:200]!r} is not a model; write <provider>/<model>", details={"field": "model"}
-            )
+        if model is not None:
+            _checked("model", check_model, model)
 
         def begin(change: TurnChange) -> SubagentRun:
             tx = change.tx
@@ -355,6 +353,13 @@ def _route(
     return known[asker]
 
 
+def _checked(field: str, check: Callable[[str], str], value: str) -> str:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise InvalidRequest(str(error), details={"field": field}) from None
+
+
 def _checked_timeout(seconds: float | None) -> int | None:
     if seconds is None:
         return None
@@ -369,10 +374,7 @@ def _checked_timeout(seconds: float | None) -> int | None:
 def _checked_tools(patterns: Sequence[str] | None) -> tuple[str, ...] | None:
     if patterns is None:
         return None
-    try:
-        return tuple(check_pattern(pattern) for pattern in patterns)
-    except ValueError as error:
-        raise InvalidRequest(str(error), details={"field": "toolAllowlist"}) from None
+    return tuple(_checked("toolAllowlist", check_pattern, pattern) for pattern in patterns)
 
 
 def _checked_label(label: str | None) -> str | None:
