@@ -711,12 +711,17 @@ def test_the_catalog_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_catalog_loads_a_provider_only_when_it_is_used() -> None:
     script = """
-import sys
+import os, sys
 from coterie.models.catalog import ModelCatalog
+os.environ.update(OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k")
 catalog = ModelCatalog({})
 assert catalog.resolve("offline/demo").name == "offline/demo"
-assert "openai" not in sys.modules and "pydantic_ai" not in sys.modules
+assert not {"openai", "pydantic_ai", "httpx2"} & set(sys.modules)
 assert catalog.resolve("ollama/llama").name == "ollama/llama"
+assert "httpx2" in sys.modules and "genai_prices" not in sys.modules
+assert catalog.resolve("openai/gpt-5.2").name == "openai/gpt-5.2"
+assert not {"openai", "pydantic_ai"} & set(sys.modules)
+assert catalog.resolve("anthropic/claude-sonnet-5").name == "anthropic/claude-sonnet-5"
 assert "pydantic_ai" in sys.modules
 """
 
