@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Thinking = bool | Literal["low", "medium", "high"] | None
 
-_LISTED = re.compile(r".*/|(gpt|chatgpt|o\d|codex|computer|ft:)")
+LISTED = re.compile(r".*/|(gpt|chatgpt|o\d|codex|computer|ft:)")
 """Names that the library may have an opinion on: OpenAI's own, and those under a maker's name."""
 
 
@@ -52,7 +52,7 @@ class Settings:
     ) -> dict[str, Any]:
         """The fields in the order in which they are sent, with an empty list of messages."""
         values = {"temperature": temperature, self._length: max_tokens}
-        if (temperature is None and thinking is None) or not _LISTED.match(self._name):
+        if (temperature is None and thinking is None) or not LISTED.match(self._name):
             return self._own(values)
         key = (temperature is not None, max_tokens is not None, thinking)
         if key not in self._asked:
