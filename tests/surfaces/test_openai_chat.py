@@ -754,6 +754,13 @@ def test_an_error_quotes_little_and_never_the_key() -> None:
         pytest.param(sse('"text"'), id="JSON, but no object"),
         pytest.param(sse({"choices": "abc"}), id="another shape"),
         pytest.param(sse({"choices": [{"delta": 3}]}), id="yet another shape"),
+        pytest.param(sse(chunk("stop", tool_calls="abc")), id="calls of another shape"),
+        pytest.param(sse(chunk("stop", tool_calls=[{"function": "f"}])), id="a function of another shape"),
+        pytest.param(
+            sse(chunk("stop", tool_calls=[{"function": {"name": "t", "arguments": 5}}])),
+            id="arguments of another shape",
+        ),
+        pytest.param(sse(chunk("stop", tool_calls=[{"index": [], "function": {}}])), id="an odd index"),
         pytest.param(response(200, b"<html>log in first</html>", kind="text/html"), id="a web page"),
         pytest.param(response(200, b'{"choices": []}'), id="not a stream"),
         pytest.param(sse(), id="nothing but the end"),

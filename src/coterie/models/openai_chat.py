@@ -12,7 +12,7 @@ import httpx2
 
 from coterie import __version__
 from coterie.core.message import TextPart, Usage
-from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.core.ports import ModelError, ModelEvent, ModelRequest, Reply, TextDelta
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
 from coterie.models.failure import Trouble, model_error
 from coterie.models.openai_failure import refusal, trouble_of
@@ -114,15 +114,15 @@ class OpenAIChat:
             if not pieces.finish_reason:
                 # Half an answer must not pass for a whole one.
                 raise Trouble("broken_off")
+            parts, usage = pieces.parts(self._name, request), self._usage(pieces)
         except Exception as error:
             # The cause may quote the response, and with it the key.
             raise self._error(trouble_of(error, begun=begun)) from None
-        parts = pieces.parts(self._name, request)
         if pieces.refusal and not parts:
             said = well_formed(pieces.refusal)
             yield TextDelta(said)
             parts = (TextPart(said),)
-        yield Reply(parts, self._usage(pieces), pieces.finish(parts))
+        yield Reply(parts, usage, pieces.finish(parts))
 
     async def _body(self, request: ModelRequest) -> bytes:
         fields = await self._settings.fields(request.temperature, request.max_tokens, request.thinking)
@@ -150,7 +150,7 @@ class OpenAIChat:
         )
         return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens, cost)
 
-    def _error(self, trouble: Trouble) -> Exception:
+    def _error(self, trouble: Trouble) -> ModelError:
         endpoint = self._endpoint
         return model_error(
             trouble,

@@ -98,7 +98,7 @@ class Pieces:
         """Take in one chunk. Raises Trouble where it is no chunk of a reply."""
         if isinstance(usage := chunk.get("usage"), dict):
             self.usage = usage
-        self.model = chunk.get("model") or self.model
+        self.model = str(chunk.get("model") or self.model)
         self.service_tier = chunk.get("service_tier") or self.service_tier
         choices = chunk.get("choices")
         if not choices:
@@ -181,7 +181,8 @@ class Pieces:
         function = (piece.get("function") or {}) if isinstance(piece, dict) else None
         if not isinstance(function, dict):
             raise Trouble("broken_off")
-        index, call_id, name = piece.get("index"), piece.get("id") or "", function.get("name") or ""
+        index = piece.get("index")
+        call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
         call = self._calls.get(index)
         # Some endpoints give all calls of a reply the same index; then another id or a further name tells them apart.
         if (
