@@ -1,4 +1,4 @@
-"""The least that a model call can cost: pydantic-ai alone, sending again what the gateway just sent.
+"""What a model call costs with pydantic-ai alone: it sends again what the gateway just sent.
 
     python bench/bare.py http://127.0.0.1:8901
 

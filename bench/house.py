@@ -27,7 +27,7 @@ class Mock:
     """bench/mock_llm.py in its own process."""
 
     def __init__(self) -> None:
-        self.process = _started([sys.executable, str(HERE / "mock_llm.py"), "--port", str(_free_port())])
+        self.process = _started([sys.executable, str(HERE / "mock_llm.py"), "--port", str(free_port())])
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split(" on ")[1].strip().removesuffix("/v1")
 
@@ -148,7 +148,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

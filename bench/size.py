@@ -12,9 +12,11 @@ from pathlib import Path
 
 from bench.drive import memory
 from bench.house import Mock, furnish, home_folder, line_to, message, mock_process
+from bench.line import Line
 from bench.row import Row, at_most
 from bench.start import alternate, command
 from bench.turns import take_turns
+from coterie.engine.turns.transcripts import IDLE_SECONDS
 from tests.support.gateway import GatewayProcess, running
 
 NAME = "size"
@@ -23,6 +25,9 @@ STARTS = 5
 IMPORTS = "import fastapi, uvicorn, sqlalchemy, pydantic_ai.direct, pydantic_ai.models.openai"
 FIRST_REQUEST = 6_000
 IDLE, WARM, GROWTH = 110, 140, 1.1
+SESSIONS, TURNS = 100, 10
+FORGOTTEN = IDLE_SECONDS * 1.5 + 10
+"""Seconds after which the gateway has nothing in memory of sessions that nobody uses."""
 SETTLE = 3
 """Seconds without growth after which a gateway counts as idle: some of it is loaded in the background."""
 
@@ -43,22 +48,38 @@ def first_request(home: Path, mock: Mock) -> Row:
 
 
 def resident(home: Path) -> list[Row]:
-    """Memory at rest, after 50 turns of one session, and after 1,000 over twenty."""
+    """Memory at rest, after 50 turns of one session, after 1,000 over a hundred, and once those are idle."""
     with running(home) as gateway:
         pid = gateway.process.pid
         idle = settled(pid)
         line = line_to(gateway)
-        take_turns(line, "main", "rest-0", 50)
+        take_turns(line, "main", "rest", 50)
         warm = memory(pid).rss
-        for number in range(1, 20):
-            take_turns(line, "main", f"rest-{number}", 50)
-        tired = memory(pid).rss
+        tired = after_many(line, pid, "first")
+        time.sleep(FORGOTTEN)
+        rested = memory(pid).rss
+        again = after_many(line, pid, "second")
         line.close()
+    turns = f"{SESSIONS * TURNS:,} turns over {SESSIONS} sessions"
     return [
         at_most("RSS idle", f"{idle:.0f} MiB", idle, IDLE, "MiB"),
         at_most("RSS after 50 turns", f"{warm:.0f} MiB", warm, WARM, "MiB"),
-        at_most("RSS after 1,000 turns / after 50", f"{tired:.0f} / {warm:.0f} MiB", tired / warm, GROWTH),
+        at_most(f"RSS after {turns}", f"{tired:.0f} MiB", tired, WARM, "MiB"),
+        at_most("the same / after 50 turns", f"{tired:.0f} / {warm:.0f} MiB", tired / warm, GROWTH),
+        Row(f"the same, {FORGOTTEN:.0f} s later", f"{rested:.0f} MiB"),
+        at_most(
+            f"RSS after {turns} more / before",
+            f"{again:.0f} / {tired:.0f} MiB",
+            again / tired,
+            1.02,
+        ),
     ]
+
+
+def after_many(line: Line, pid: int, name: str) -> float:
+    for number in range(SESSIONS):
+        take_turns(line, "main", f"{name}-{number}", TURNS)
+    return memory(pid).rss
 
 
 def settled(pid: int) -> float:
@@ -71,7 +92,7 @@ def settled(pid: int) -> float:
 
 
 def first_answer(home: Path, mock: Mock) -> list[Row]:
-    """From the command to the first answered turn, beside importing what no gateway can do without."""
+    """From the command to the first answered turn, beside importing what gateways are usually made of."""
     fresh = home.with_name("fresh")
     numbers = iter(range(1_000))
 
@@ -88,7 +109,10 @@ def first_answer(home: Path, mock: Mock) -> list[Row]:
     )
     return [
         at_most(
-            "start to first answered turn / the imports", _ms(existing, imports), existing / imports, 1.5
+            "start to first answered turn / importing fastapi, uvicorn, sqlalchemy and pydantic-ai",
+            _ms(existing, imports),
+            existing / imports,
+            1.5,
         ),
         Row("the same on a fresh home", _ms(new, imports), f"{new / imports:.2f}"),
     ]

@@ -1,5 +1,8 @@
 """How long a person waits: for `--help`, and for the first answer of a gateway that was just started.
 
+    python -m bench start [--peer nanobot] [--markdown]
+
+With `--peer`, the other gateway is installed below `.build/` if it is not there yet, and measured in the same run.
 Commands and what they are compared with alternate, so that whatever else the machine does meets both.
 """
 
@@ -21,6 +24,8 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
+from bench import first_turn
+from bench.house import free_port, home_folder, mock_process
 from bench.row import Row, at_most
 from tests.support.gateway import environment
 
@@ -31,7 +36,11 @@ WHERE_IS_THE_CURSOR = b"\x1b[6n"
 COTERIE = str(Path(sys.executable).with_name("coterie"))
 
 
-def run() -> list[Row]:
+def run(peer: str | None = None) -> list[Row]:
+    return [*beside_bare_imports(), *beside_peers(peer)]
+
+
+def beside_bare_imports() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         helping, bare = alternate(
@@ -62,6 +71,51 @@ def run() -> list[Row]:
         Row("serve to first answer, existing home", ms(existing), f"{existing / imports:.2f}"),
         Row("serve to first answer, fresh home", ms(fresh), f"{fresh / imports:.2f}"),
         Row("beside importing fastapi, uvicorn and sqlalchemy", ms(imports), "1"),
+    ]
+
+
+def beside_peers(asked_for: str | None) -> list[Row]:
+    """The first answered turn of a fresh process, in alternation with the gateways that are here."""
+    if asked_for is not None and not first_turn.PEERS[asked_for].is_here:
+        first_turn.PEERS[asked_for].install()
+    here = [peer for peer in first_turn.PEERS.values() if peer.is_here]
+    missing = [peer for peer in first_turn.PEERS.values() if not peer.is_here]
+    with mock_process() as mock, home_folder() as home:
+        places = {"ours": home, **{peer.name: home.with_name(peer.name) for peer in here}}
+        starts: dict[str, list[first_turn.Started]] = {name: [] for name in places}
+        for _ in range(1 + STARTS):
+            for name, place in places.items():
+                make = first_turn.coterie if name == "ours" else first_turn.PEERS[name].command
+                command = make(place, mock.url, free_port())
+                starts[name].append(first_turn.start(command, place.with_name(f"{name}.log")))
+    # The first round writes the bytecode and the homes.
+    took = {name: first_turn.medians(found[1:]) for name, found in starts.items()}
+    ours = took["ours"]
+    if not here:
+        rows = [
+            Row("start to listening", ms(ours.listening)),
+            Row("start to first answered turn", ms(ours.answered)),
+            Row("CPU until then", ms(ours.cpu)),
+        ]
+    else:
+        rows = [row for peer in here for row in _beside(peer.title, ours, took[peer.name])]
+    return [
+        *rows,
+        *(Row(f"beside {peer.title}", f"not installed: add --peer {peer.name}") for peer in missing),
+        Row("the machine meanwhile", first_turn.load()),
+    ]
+
+
+def _beside(title: str, ours: first_turn.Started, theirs: first_turn.Started) -> list[Row]:
+    def both(ours: float, theirs: float) -> str:
+        return f"{ms(ours)} / {ms(theirs)}"
+
+    answered = ours.answered / theirs.answered
+    listening = ours.listening / theirs.listening
+    return [
+        Row(f"start to listening / {title}", both(ours.listening, theirs.listening), f"{listening:.2f}"),
+        at_most(f"start to first answered turn / {title}", both(ours.answered, theirs.answered), answered, 1),
+        Row(f"CPU until then / {title}", both(ours.cpu, theirs.cpu), f"{ours.cpu / theirs.cpu:.2f}"),
     ]
 
 

@@ -159,8 +159,10 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             server_header=False,
             timeout_graceful_shutdown=5,
         )
-        # A turn makes thousands of small objects that need no collector; the default looks at them every 700.
+        # A turn makes thousands of small objects that need no collector; the default looks at them every 700. What is
+        # loaded by now stays: looking through all of it would stop every turn for a tenth of a second.
         gc.set_threshold(20_000, 20, 20)
+        gc.freeze()
         uvicorn.Server(config).run(sockets=[listening])
 
 

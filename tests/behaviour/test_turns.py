@@ -20,7 +20,6 @@ from coterie.core.turn import Claim, TurnState
 from coterie.engine.gateway import Gateway, Receipt
 from coterie.engine.household.home import Home
 from coterie.engine.household.registry import Registry
-from coterie.engine.turns.transcripts import KEPT_MESSAGES
 from coterie.engine.turns.turns import ATTEMPTS
 from coterie.store.database import Database
 from coterie.testing import Scripted, ScriptedModel, call, thinking
@@ -393,11 +392,12 @@ def test_a_message_is_taken_back_while_very_many_others_are_read(home: Path) -> 
             await until(lambda: gate.begun)
             second = await house.send("two")
             other = await house.engine.sessions.create()
-            large = Message("m", "user", "user", "the last of very many", seq=KEPT_MESSAGES + 1)
+            large = Message("m", "user", "user", "the last of very many", seq=200_001)
             with house.power.write() as tx:
                 tx.sessions.append(other.id, [large])
             behind = await house.send("three", other.id)
             await until(lambda: "three" in gate.begun)
+            house.engine.transcripts.forget(idle=0)
             assert await house.engine.cancel_queued(second.run_id) == "cancelled"
             gate.open.set()
             assert (await house.outcome(first)).text == "answer to one"

@@ -13,6 +13,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from pydantic_ai.models import known_model_names
 
 from coterie.core.message import Message, Part, TextPart, ThinkingPart, ToolCall, Usage
 from coterie.core.ports import (
@@ -27,9 +28,11 @@ from coterie.core.ports import (
 )
 from coterie.models.catalog import ModelCatalog, ProviderSettings
 from coterie.models.openai_chat import Endpoint, OpenAIChat, open_connections
+from coterie.models.openai_profile import LISTED
 
 KEY = "sk-very-secret-0123456789"
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
 @dataclass
@@ -256,6 +259,137 @@ def test_halves_of_a_character_in_two_chunks_become_one_character() -> None:
     assert reply.parts == (TextPart("a😀b"),)
 
 
+def streamed(*pieces: bytes) -> Answer:
+    """A stream in exactly these packets, ended by the server."""
+    return raw(HEAD + b"Connection: close\r\n\r\n", *pieces, close=True)
+
+
+def line(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+HELLO, END = line(chunk(content="hé☃")), line(chunk("stop"))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([b"data: " + HELLO + b"\n\ndata: " + END + b"\n\n"], id="without [DONE]"),
+        pytest.param([b"data:" + HELLO + b"\n\ndata:" + END + b"\n\ndata:[DONE]\n\n"], id="no space"),
+        pytest.param(
+            [b"data: " + HELLO + b"\r\n\r\ndata: " + END + b"\r\n\r\ndata: [DONE]\r\n\r\n"], id="CRLF"
+        ),
+        pytest.param([b"data: " + HELLO + b"\r\rdata: " + END + b"\r\rdata: [DONE]\r\r"], id="CR"),
+        pytest.param(
+            [b"data: " + HELLO + b"\r", b"\n\r", b"\ndata: " + END + b"\r\n\r", b"\n"], id="CRLF torn apart"
+        ),
+        pytest.param(
+            [b": keep-alive\n\n:\n\ndata: " + HELLO + b"\n\n: PROCESSING\n\ndata: " + END + b"\n\n"],
+            id="comments",
+        ),
+        pytest.param(
+            [b"event: message\nid: 7\nretry: 10\ndata: " + HELLO + b"\n\nid: 8\n\ndata: " + END + b"\n\n"],
+            id="other fields, and an event without data",
+        ),
+        pytest.param(
+            [b"data: " + HELLO.replace(b", ", b",\ndata: ") + b"\n\ndata: " + END + b"\n\n"],
+            id="several lines of data",
+        ),
+        pytest.param(
+            [bytes([byte]) for byte in b"data: " + HELLO + b"\n\ndata: " + END + b"\n\n"],
+            id="byte by byte, within characters too",
+        ),
+        pytest.param(
+            [
+                b"data: " + HELLO + b"\n\n",
+                b"data: " + line(usage(prompt_tokens=1)) + b"\n\n",
+                b"data: " + line({"id": "c", "choices": None}) + b"\n\ndata: {}\n\n",
+                b"data: " + line({"choices": [{"delta": None, "finish_reason": "stop"}]}) + b"\n\n",
+            ],
+            id="chunks that say nothing",
+        ),
+        pytest.param(
+            [b"data: " + HELLO + b"\n\ndata: " + END + b"\n\ndata: [DONE]\n\ndata: {broken\n\n"],
+            id="something behind the end",
+        ),
+    ],
+)
+def test_events_are_read_however_they_are_cut(pieces: list[bytes]) -> None:
+    assert reply_to(streamed(*pieces)).parts == (TextPart("hé☃"),)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain; charset=latin-1", "text/event-stream"])
+def test_events_are_read_whatever_they_are_called(kind: str) -> None:
+    reply = reply_to(response(200, b"data: " + HELLO + b"\n\ndata: " + END + b"\n\n", kind=kind))
+    assert reply.parts == (TextPart("hé☃"),)
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\ndata: ")
+        while not writer.is_closing():
+            writer.write(b"x" * 1_000_000)
+            await writer.drain()
+
+    error = failure_of(flood)
+    assert (error.kind, error.can_retry) == ("garbage", True)
+
+
+def test_a_server_that_holds_the_line_after_the_end_holds_nobody_up() -> None:
+    held = hanging(HEAD + b"\r\n" + events(chunk(content="hi"), chunk("stop")))
+    assert reply_to(held, idle_timeout=30).parts == (TextPart("hi"),)
+
+
+@pytest.mark.parametrize(
+    ("deltas", "parts"),
+    [
+        (
+            [{"content": "a"}, {"reasoning": "hm"}, {"content": "b"}],
+            (TextPart("a"), ThinkingPart("hm", None, "local/m"), TextPart("b")),
+        ),
+        (
+            [{"content": "<think>"}, {"content": "hm"}, {"content": "</think>"}, {"content": "a"}],
+            (ThinkingPart("hm", None, "local/m"), TextPart("a")),
+        ),
+        (
+            [{"content": "a"}, {"tool_calls": [piece(0, "{}", id="x", name="t")]}, {"content": "b"}],
+            (TextPart("a"), ToolCall("x", "t", "{}"), TextPart("b")),
+        ),
+        (
+            [{"content": [{"type": "text", "text": "a"}, {"type": "reference", "text": "no"}]}],
+            (TextPart("a"),),
+        ),
+        (
+            [{"tool_calls": [{"id": "x", "function": {"name": "t", "arguments": {"a": "é"}}}]}],
+            (ToolCall("x", "t", '{"a":"é"}'),),
+        ),
+        ([{"content": "a", "tool_calls": [piece(0, "{}")]}], (TextPart("a"),)),
+        ([{"content": 3, "reasoning": ["x"], "tool_calls": None}], ()),
+    ],
+)
+def test_parts_keep_their_order(deltas: list[dict[str, Any]], parts: tuple[Part, ...]) -> None:
+    assert reply_to(sse(*(chunk(**delta) for delta in deltas), chunk("stop"))).parts == parts
+
+
+@pytest.mark.parametrize(("model", "parts"), [("local/qwen/qwen3", ()), ("local/m", (TextPart("\n\n"),))])
+def test_an_empty_line_before_a_call_is_no_text_where_models_are_known_for_it(
+    model: str, parts: tuple[Part, ...]
+) -> None:
+    called = chunk(tool_calls=[piece(0, "{}", id="x", name="t")])
+    reply = reply_to(sse(chunk(content="\n\n"), called, chunk("stop")), model=model)
+    assert reply.parts == (*parts, ToolCall("x", "t", "{}"))
+
+
+@pytest.mark.parametrize("counts", [{}, {"prompt_tokens": None}, {"prompt_tokens": "many", "x": []}])
+def test_usage_that_is_none_counts_nothing(counts: dict[str, Any]) -> None:
+    assert reply_to(sse(chunk("stop"), usage(**counts))).usage == Usage()
+
+
+def test_usage_that_grows_with_every_chunk_is_counted_once() -> None:
+    pieces = [{**chunk(content="a"), "usage": {"prompt_tokens": 5, "completion_tokens": n}} for n in (1, 2)]
+    assert reply_to(sse(*pieces, chunk("stop"))).usage == Usage(5, 2)
+
+
 # Tool calls
 
 
@@ -445,6 +579,108 @@ def test_requests_share_a_connection() -> None:
     asyncio.run(scene())
 
 
+MESSAGES = b'"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"hello"}]'
+USAGE = b'"stream_options":{"include_usage":true}'
+
+
+@pytest.mark.parametrize(
+    ("service", "model", "options", "begin", "end"),
+    [
+        ("ollama", "m", {}, b"", USAGE),
+        (
+            "ollama",
+            "m",
+            {"temperature": 0.5, "max_tokens": 7},
+            b'"max_tokens":7,',
+            USAGE + b',"temperature":0.5',
+        ),
+        # A model that the library has never heard of is told nothing about thinking.
+        ("ollama", "m", {"thinking": "high"}, b"", USAGE),
+        (
+            "openai",
+            "gpt-5.2",
+            {"temperature": 0.5, "thinking": "high", "max_tokens": 7},
+            b'"max_completion_tokens":7,"reasoning_effort":"high",',
+            USAGE,
+        ),
+        (
+            "openai",
+            "gpt-5.2",
+            {"temperature": 0.5, "thinking": False},
+            b'"reasoning_effort":"none",',
+            USAGE + b',"temperature":0.5',
+        ),
+        ("openai", "gpt-5", {"temperature": 0.5, "thinking": False}, b'"reasoning_effort":"minimal",', USAGE),
+        ("openai", "gpt-4o", {"temperature": 0.0, "thinking": True}, b"", USAGE + b',"temperature":0.0'),
+        (
+            "openrouter",
+            "google/gemini-2.5-flash",
+            {"thinking": False, "max_tokens": 7},
+            b'"max_tokens":7,"reasoning_effort":"none",',
+            USAGE,
+        ),
+        ("openrouter", "openai/gpt-5", {"thinking": True}, b'"reasoning_effort":"medium",', USAGE),
+    ],
+)
+def test_a_request_is_these_bytes(
+    service: str, model: str, options: dict[str, Any], begin: bytes, end: bytes
+) -> None:
+    """In the order in which the openai SDK used to send them: another order would miss every prompt cache."""
+
+    async def scene() -> None:
+        async with talking(sse(chunk("stop")), sse(chunk("stop")), service=service, model=f"x/{model}") as (
+            server,
+            chat,
+        ):
+            request = ask(**options)
+            await collect(chat, request)
+            await collect(chat, request)
+            expected = b'{"model":"%s","stream":true,%s,%s%s}' % (model.encode(), MESSAGES, begin, end)
+            assert server.bodies == [expected, expected]
+            assert await chat.body(request) == expected
+            assert len(server.bodies) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_value_is_never_sent_in_place_of_another() -> None:
+    """What the library said of one temperature is not what the next request asks for."""
+
+    async def scene() -> None:
+        async with talking(*[sse(chunk("stop"))] * 2, service="openai", model="openai/gpt-4o") as (
+            server,
+            chat,
+        ):
+            for temperature, length in ((0.1, 5), (0.9, 6)):
+                await collect(chat, ask(temperature=temperature, max_tokens=length))
+            sent = [(body["temperature"], body["max_completion_tokens"]) for body in map(server.body, (0, 1))]
+            assert sent == [(0.1, 5), (0.9, 6)]
+
+    asyncio.run(scene())
+
+
+def test_only_models_that_the_library_may_know_are_looked_up_there() -> None:
+    for known in known_model_names():
+        family, _, model = known.partition(":")
+        if family == "openai":
+            assert LISTED.match(model), f"{model} would be sent a temperature that it may refuse"
+    assert not any(LISTED.match(name) for name in ("llama3.3", "qwen3:8b", "mistral-small", "my-model"))
+
+
+def test_an_account_is_named_to_openai_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+
+    async def scene(service: str) -> tuple[str | None, str | None]:
+        async with talking(sse(chunk("stop")), service=service) as (server, model):
+            await collect(model, ask())
+            sent = server.headers[0]
+            return sent.get("openai-organization"), sent.get("openai-project")
+
+    assert asyncio.run(scene("openai")) == ("org-1", "proj-1")
+    assert asyncio.run(scene("openrouter")) == (None, None)
+
+
 # What goes wrong
 
 
@@ -511,9 +747,6 @@ def test_an_error_quotes_little_and_never_the_key() -> None:
     assert len(error.message) < 400
 
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -521,6 +754,13 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
         pytest.param(sse('"text"'), id="JSON, but no object"),
         pytest.param(sse({"choices": "abc"}), id="another shape"),
         pytest.param(sse({"choices": [{"delta": 3}]}), id="yet another shape"),
+        pytest.param(sse(chunk("stop", tool_calls="abc")), id="calls of another shape"),
+        pytest.param(sse(chunk("stop", tool_calls=[{"function": "f"}])), id="a function of another shape"),
+        pytest.param(
+            sse(chunk("stop", tool_calls=[{"function": {"name": "t", "arguments": 5}}])),
+            id="arguments of another shape",
+        ),
+        pytest.param(sse(chunk("stop", tool_calls=[{"index": [], "function": {}}])), id="an odd index"),
         pytest.param(response(200, b"<html>log in first</html>", kind="text/html"), id="a web page"),
         pytest.param(response(200, b'{"choices": []}'), id="not a stream"),
         pytest.param(sse(), id="nothing but the end"),
@@ -562,6 +802,46 @@ def test_an_error_inside_a_stream_is_a_failure_and_keeps_its_words() -> None:
         sse(chunk(content="well"), {"error": {"message": "slow", "code": "rate_limit_exceeded"}})
     )
     assert limited.kind == "rate_limit"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "can_retry"),
+    [
+        ("worker died", "overloaded", True),
+        ({}, "overloaded", True),
+        ({"message": "m", "code": 429}, "rate_limit", True),
+        ({"message": "m", "code": "502"}, "overloaded", True),
+        ({"message": "m", "type": "insufficient_quota"}, "rate_limit", False),
+        ({"message": "m", "code": "context_length_exceeded"}, "rejected", False),
+        ({"message": "m", "code": "model_not_found"}, "unknown_model", False),
+        ({"message": "m", "code": "invalid_api_key"}, "auth", False),
+        ({"message": "m", "type": "server_is_overloaded", "code": None}, "overloaded", True),
+        ({"message": "m", "type": {"odd": 1}, "code": ["x"]}, "overloaded", True),
+    ],
+)
+def test_an_error_inside_a_stream_is_told_apart_by_its_code(
+    error: object, kind: str, can_retry: bool
+) -> None:
+    found = failure_of(sse(chunk(content="well"), {"error": error or {"note": "no words"}}))
+    assert (found.kind, found.can_retry) == (kind, can_retry)
+
+
+def test_an_endless_error_is_read_no_further_than_it_is_quoted() -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 500 X\r\nContent-Type: text/plain\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"all is lost " * 10_000)
+            await writer.drain()
+
+    error = failure_of(flood)
+    assert (error.kind, error.can_retry) == ("overloaded", True)
+    assert "all is lost" in error.message
+
+
+def test_input_that_is_not_passed_on_is_no_matter_of_the_key() -> None:
+    flagged = {"message": "flagged", "code": 403, "metadata": {"reasons": ["violence"]}}
+    error = failure_of(response(403, json.dumps({"error": flagged}).encode()))
+    assert (error.kind, error.can_retry) == ("rejected", False)
 
 
 def test_a_connection_closed_before_the_answer_is_the_network() -> None:
@@ -711,12 +991,17 @@ def test_the_catalog_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_catalog_loads_a_provider_only_when_it_is_used() -> None:
     script = """
-import sys
+import os, sys
 from coterie.models.catalog import ModelCatalog
+os.environ.update(OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k")
 catalog = ModelCatalog({})
 assert catalog.resolve("offline/demo").name == "offline/demo"
-assert "openai" not in sys.modules and "pydantic_ai" not in sys.modules
+assert not {"openai", "pydantic_ai", "httpx2"} & set(sys.modules)
 assert catalog.resolve("ollama/llama").name == "ollama/llama"
+assert "httpx2" in sys.modules and "genai_prices" not in sys.modules
+assert catalog.resolve("openai/gpt-5.2").name == "openai/gpt-5.2"
+assert not {"openai", "pydantic_ai"} & set(sys.modules)
+assert catalog.resolve("anthropic/claude-sonnet-5").name == "anthropic/claude-sonnet-5"
 assert "pydantic_ai" in sys.modules
 """
 

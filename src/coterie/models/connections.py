@@ -48,17 +48,25 @@ async def _note(response: httpx2.Response) -> None:
 
 async def body_of(stream: AsyncGenerator[ModelEvent, None]) -> bytes:
     """The body of the request that this stream begins with, taken at the door: nothing leaves the house."""
+    with holding_back() as held:
+        try:
+            async with aclosing(stream):
+                await anext(stream)
+        except ModelError:
+            if not held:
+                raise
+    return held[0]
+
+
+@contextmanager
+def holding_back() -> Iterator[list[bytes]]:
+    """Requests that are made meanwhile are not sent; their bodies are put into the list."""
     held: list[bytes] = []
     token = _held.set(held)
     try:
-        async with aclosing(stream):
-            await anext(stream)
-    except ModelError:
-        if not held:
-            raise
+        yield held
     finally:
         _held.reset(token)
-    return held[0]
 
 
 _held: ContextVar[list[bytes] | None] = ContextVar("_held", default=None)

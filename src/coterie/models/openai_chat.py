@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass, field
+import json
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
 import httpx2
-from openai import AsyncOpenAI, Timeout
-from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
-from pydantic_ai import messages as pai
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIChatModelSettings, OpenAIStreamedResponse
-from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from coterie.core.message import TextPart, ThinkingPart
-from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta
-from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, body_of, open_connections
-from coterie.models.failure import model_error
-from coterie.models.openai_profile import takes_temperature
+from coterie import __version__
+from coterie.core.message import TextPart, Usage
+from coterie.core.ports import ModelError, ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
+from coterie.models.failure import Trouble, model_error
+from coterie.models.openai_failure import refusal, trouble_of
+from coterie.models.openai_profile import Settings
+from coterie.models.openai_stream import Pieces, chunks
 from coterie.models.openai_wire import request_body
-from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
 from coterie.models.text import well_formed
 
 __all__ = ["Endpoint", "OpenAIChat", "open_connections"]
 
-_PARAMETERS = ModelRequestParameters()
+_BEGIN_BLANK = ("qwen/", "moonshotai/", "deepseek/deepseek-r1")
+"""Makers whose models send an empty line before they think or call, which is no text."""
 
 
 class Endpoint:
@@ -48,35 +45,24 @@ class Endpoint:
         self.api_key_env = api_key_env
         self.service = service
         """`openai`, or the service that is merely compatible with it: decides on dialect and prices."""
-        self._client = AsyncOpenAI(
-            base_url=base_url,
-            # The SDK insists on a key, and would take OPENAI_API_KEY to whatever host this is.
-            api_key=api_key or "none",
-            http_client=connections,
-            max_retries=0,
-            timeout=Timeout(idle_timeout, connect=CONNECT_TIMEOUT),
-        )
-        if service != "openai":
-            self._client.organization = None
-            self._client.project = None
-
-    def model(self, model: str) -> OpenAIChatModel:
-        # A reply without a finish reason was cut off: half an answer must not pass for a whole one.
-        if self.service == "openai":
-            return _ChatModel(
-                model,
-                provider=OpenAIProvider(openai_client=self._client),
-                profile=OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True),
-            )
-        return _ChatModel(
-            model,
-            provider=OpenAICompatibleProvider(self.service, openai_client=self._client),
-            profile=OpenAIModelProfile(
-                openai_chat_streaming_requires_finish_reason=True,
-                # Only OpenAI itself has replaced max_tokens.
-                openai_chat_supports_max_completion_tokens=False,
-            ),
-        )
+        self.connections = connections
+        self.url = httpx2.URL(base_url.rstrip("/") + "/chat/completions")
+        self.timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
+        self.headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "User-Agent": f"coterie/{__version__}",
+            # Some servers want to see a key, whatever it is.
+            "Authorization": f"Bearer {api_key or 'none'}",
+        }
+        if service == "openai":
+            # Which of a person's accounts pays is OpenAI's business and nobody else's.
+            for header, variable in (
+                ("OpenAI-Organization", "OPENAI_ORG_ID"),
+                ("OpenAI-Project", "OPENAI_PROJECT_ID"),
+            ):
+                if value := os.environ.get(variable):
+                    self.headers[header] = value
 
 
 class OpenAIChat:
@@ -85,8 +71,14 @@ class OpenAIChat:
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self._name = name
         self._endpoint = endpoint
-        self._model = endpoint.model(name.partition("/")[2])
-        self._prices = Prices(known=endpoint.service in ("openai", "openrouter"))
+        model = name.partition("/")[2]
+        self._settings = Settings(endpoint.service, model, endpoint.connections)
+        self._skip_blank = endpoint.service != "openai" and model.startswith(_BEGIN_BLANK)
+        self._prices = None
+        if endpoint.service in ("openai", "openrouter"):
+            from coterie.models.prices import Prices
+
+            self._prices = Prices(endpoint.service, endpoint.base_url)
 
     @property
     def name(self) -> str:
@@ -94,100 +86,80 @@ class OpenAIChat:
 
     async def body(self, request: ModelRequest) -> bytes:
         """What would be sent, to the last byte."""
-        return await body_of(self.stream(request))
+        try:
+            return await self._body(request)
+        except Exception as error:
+            raise self._error(trouble_of(error, begun=False)) from None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then one Reply. Raises ModelError and nothing else."""
-        settings = self._settings(request)
+        endpoint = self._endpoint
+        pieces = Pieces(skip_blank=self._skip_blank)
         begun = False
         try:
-            # The messages travel in extra_body: the SDK would spend 0.16 ms on each of them.
-            async with model_request_stream(
-                self._model,
-                [],
-                model_settings=settings,
-                model_request_parameters=_PARAMETERS,
-                instrument=False,
-            ) as stream:
+            async with endpoint.connections.stream(
+                "POST",
+                endpoint.url,
+                content=await self._body(request),
+                headers=endpoint.headers,
+                timeout=endpoint.timeout,
+            ) as response:
+                if not response.is_success:
+                    raise await refusal(response)
                 begun = True
-                async for event in stream:
-                    delta = delta_of(event)
-                    if delta is not None:
-                        yield delta
-                response = stream.get()
+                async with aclosing(chunks(response)) as stream:
+                    async for chunk in stream:
+                        for delta in pieces.add(chunk):
+                            yield delta
+            if not pieces.finish_reason:
+                # Half an answer must not pass for a whole one.
+                raise Trouble("broken_off")
+            parts, usage = pieces.parts(self._name, request), self._usage(pieces)
         except Exception as error:
-            endpoint = self._endpoint
             # The cause may quote the response, and with it the key.
-            raise model_error(
-                error,
-                self._name,
-                address=endpoint.base_url,
-                key=endpoint.api_key,
-                key_env=endpoint.api_key_env,
-                begun=begun,
-            ) from None
-        parts = reply_parts(response, request, self._thoughts)
-        refusal = (response.provider_details or {}).get("refusal")
-        if refusal and not parts:
-            yield TextDelta(well_formed(refusal))
-            parts = (TextPart(well_formed(refusal)),)
-        yield Reply(parts, self._prices.usage(response), reply_finish(response, parts))
+            raise self._error(trouble_of(error, begun=begun)) from None
+        if pieces.refusal and not parts:
+            said = well_formed(pieces.refusal)
+            yield TextDelta(said)
+            parts = (TextPart(said),)
+        yield Reply(parts, usage, pieces.finish(parts))
 
-    def _thoughts(self, part: pai.ModelResponsePart) -> Iterable[ThinkingPart]:
-        if isinstance(part, pai.ThinkingPart) and part.content:
-            yield ThinkingPart(well_formed(part.content), part.signature, self._name)
+    async def _body(self, request: ModelRequest) -> bytes:
+        fields = await self._settings.fields(request.temperature, request.max_tokens, request.thinking)
+        body = {**fields, **request_body(request)}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
-    def _settings(self, request: ModelRequest) -> OpenAIChatModelSettings:
-        settings = OpenAIChatModelSettings(extra_body=request_body(request))
-        if request.temperature is not None and takes_temperature(self._model.profile, request.thinking):
-            settings["temperature"] = request.temperature
-        if request.max_tokens is not None:
-            settings["max_tokens"] = request.max_tokens
-        if request.thinking is not None:
-            settings["thinking"] = request.thinking
-        return settings
+    def _usage(self, pieces: Pieces) -> Usage:
+        counted = pieces.usage
+        if counted is None:
+            return Usage()
+        details = counted.get("prompt_tokens_details")
+        details = details if isinstance(details, dict) else {}
+        usage = Usage(
+            _count(counted.get("prompt_tokens")),
+            _count(counted.get("completion_tokens")),
+            _count(details.get("cached_tokens") or counted.get("prompt_cache_hit_tokens")),
+        )
+        if self._prices is None:
+            return usage
+        cost = self._prices.cost(
+            usage,
+            pieces.model or self._name.partition("/")[2],
+            cache_writes=_count(details.get("cache_write_tokens")),
+            service_tier=pieces.service_tier,
+        )
+        return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens, cost)
 
-
-@dataclass
-class _ChatStream(OpenAIStreamedResponse):
-    """Tells the calls of a reply apart where an endpoint gives all of them the same index."""
-
-    _calls: dict[int, _OpenCall] = field(default_factory=dict, init=False)
-    _places: int = field(default=0, init=False)
-
-    def _map_tool_call_delta(self, choice: Choice) -> Iterable[pai.ModelResponseStreamEvent]:
-        for delta in choice.delta.tool_calls or []:
-            self._place(delta)
-        return super()._map_tool_call_delta(choice)
-
-    def _place(self, delta: ChoiceDeltaToolCall) -> None:
-        name = delta.function.name if delta.function else None
-        call = self._calls.get(delta.index)
-        if (
-            call is None
-            or (delta.id and call.id and delta.id != call.id)
-            or (name and call.name and not delta.id)
-        ):
-            call = self._calls[delta.index] = _OpenCall(self._places)
-            self._places += 1
-        elif name and call.name and delta.function:
-            # Repeated in every piece by some endpoints; names are otherwise joined like arguments.
-            delta.function.name = None
-        call.id = call.id or delta.id or ""
-        call.name = call.name or name or ""
-        delta.index = call.place
+    def _error(self, trouble: Trouble) -> ModelError:
+        endpoint = self._endpoint
+        return model_error(
+            trouble,
+            self._name,
+            address=endpoint.base_url,
+            key=endpoint.api_key,
+            key_env=endpoint.api_key_env,
+        )
 
 
-@dataclass
-class _OpenCall:
-    """A tool call whose pieces are still arriving."""
-
-    place: int
-    id: str = ""
-    name: str = ""
-
-
-class _ChatModel(OpenAIChatModel):
-    @property
-    def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
-        return _ChatStream
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -18,6 +18,7 @@ from coterie.core.message import TextPart, ThinkingPart
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta, ToolSchema
 from coterie.models.connections import body_of, noting
 from coterie.models.failure import broken_off, model_error
+from coterie.models.pydantic_failure import trouble_of
 from coterie.models.pydantic_messages import Form, parameters, sent_messages
 from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
 from coterie.models.text import well_formed
@@ -44,7 +45,7 @@ class PydanticModel(ABC):
         self._model = model
         self._address = address
         self._form = Form(name, f"pydantic:{name}", self.argument_objects, self.recalled, self.signs_next)
-        self._prices = Prices(known=True)
+        self._prices = Prices()
         self._stable: tuple[str, tuple[ToolSchema, ...], ModelRequestParameters] | None = None
 
     @property
@@ -82,12 +83,11 @@ class PydanticModel(ABC):
         except Exception as error:
             # The cause may quote the response, and with it the key.
             raise model_error(
-                error,
+                trouble_of(error, begun=begun),
                 self._name,
                 address=self._address.base_url,
                 key=self._address.api_key,
                 key_env=self._address.api_key_env,
-                begun=begun,
                 protocol=self.protocol,
             ) from None
         details = response.provider_details or {}

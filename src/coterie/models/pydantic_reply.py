@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -11,6 +10,7 @@ from pydantic_ai import messages as pai
 
 from coterie.core.message import Part, TextPart, ThinkingPart, ToolCall, Usage
 from coterie.core.ports import ModelRequest, TextDelta, ThinkingDelta
+from coterie.models.sent_call import DistinctIds
 from coterie.models.text import well_formed
 
 Thoughts = Callable[[pai.ModelResponsePart], Iterable[ThinkingPart]]
@@ -36,20 +36,13 @@ def delta_of(event: pai.ModelResponseStreamEvent) -> TextDelta | ThinkingDelta |
 def reply_parts(response: pai.ModelResponse, request: ModelRequest, thoughts: Thoughts) -> tuple[Part, ...]:
     """Text, thinking and calls in the model's order; every call under an id of its own."""
     parts: list[Part] = []
-    taken: set[str] | None = None
+    ids = DistinctIds(request)
     for part in response.parts:
         parts.extend(thoughts(part))
         if isinstance(part, pai.TextPart) and part.content:
             parts.append(TextPart(well_formed(part.content)))
         elif isinstance(part, pai.ToolCallPart):
-            if taken is None:
-                taken = {call.id for message in request.messages for call in message.tool_calls}
-            # Some endpoints leave ids empty or count from call_0 in every reply.
-            call_id = part.tool_call_id
-            if not call_id or call_id in taken:
-                call_id = f"call_{uuid.uuid4().hex[:24]}"
-            taken.add(call_id)
-            parts.append(ToolCall(call_id, part.tool_name, _arguments(part)))
+            parts.append(ToolCall(ids.own(part.tool_call_id), part.tool_name, _arguments(part)))
     return tuple(parts)
 
 
@@ -75,8 +68,8 @@ def reply_finish(
 class Prices:
     """What replies cost, as far as the library knows."""
 
-    def __init__(self, known: bool) -> None:
-        self._known = known
+    def __init__(self) -> None:
+        self._known = True
 
     def usage(self, response: pai.ModelResponse) -> Usage:
         usage = response.usage

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import uuid
 from typing import Any
 
+from coterie.core.ports import ModelRequest
 from coterie.models.text import well_formed
 
 LONGEST_ID = 40
@@ -27,6 +29,23 @@ def chat_id(call_id: str) -> str:
     """The id for the OpenAI chat protocol, where any characters will do: some models read meaning into their ids."""
     fits = len(call_id) <= LONGEST_ID and well_formed(call_id) is call_id
     return call_id if fits else sent_id(call_id)
+
+
+class DistinctIds:
+    """The ids of a reply's calls. Some endpoints leave them empty, or count from call_0 in every reply."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._taken: set[str] | None = None
+
+    def own(self, call_id: str) -> str:
+        """The id itself, or another where the transcript or this reply has it already."""
+        if self._taken is None:
+            self._taken = {call.id for message in self._request.messages for call in message.tool_calls}
+        if not call_id or call_id in self._taken:
+            call_id = f"call_{uuid.uuid4().hex[:24]}"
+        self._taken.add(call_id)
+        return call_id
 
 
 def sent_name(name: str) -> str:
