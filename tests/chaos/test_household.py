@@ -287,7 +287,7 @@ def test_a_single_agent_folder_becomes_main_by_copies(home: Path) -> None:
 FORGE = """
 import os, sys, time
 from coterie.cli import main
-import coterie.app, coterie.api.methods, coterie.cli.connection, alembic.command, ruamel.yaml, uvicorn, coterie.api.http
+import coterie.app, coterie.api.methods, coterie.cli.client, alembic.command, ruamel.yaml, uvicorn, coterie.api.http
 for line in sys.stdin:
     child = os.fork()
     if child == 0:

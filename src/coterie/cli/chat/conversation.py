@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from coterie.cli.chat.client import BACK, LOST, Client, Event, change
 from coterie.cli.chat.terminal import short
+from coterie.cli.client import BACK, LOST, Client, Event, change
 from coterie.core.errors import InvalidRequest, NotFound
 
 EARLIER = 6
