@@ -205,9 +205,14 @@ class NextRelease:
         )
 
     def run(self, home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        inherited = environment(home)
         return subprocess.run(
             [sys.executable, "-m", "coterie", *arguments],
-            env={**environment(home), "PYTHONPATH": str(self.source), **env},
+            env={
+                **inherited,
+                "PYTHONPATH": os.pathsep.join((str(self.source), inherited["PYTHONPATH"])),
+                **env,
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
