@@ -194,7 +194,7 @@ class NextRelease:
 
     def __init__(self, folder: Path, migration: str) -> None:
         self.source = folder / "next"
-        shutil.copytree(SOURCE, self.source / "coterie", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCE, self.source / "coterie")
         module = self.source / "coterie" / "store" / "schema.py"
         head = f'HEAD = "{schema.HEAD}"'
         assert head in module.read_text()
