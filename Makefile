@@ -1,5 +1,6 @@
 # make serve   the gateway on 127.0.0.1:18790, from a bare checkout
 # make test    everything the tests need, then all of them
+# make fetch   what the tests need from registries; they reach nothing beyond loopback themselves
 # make bench   the speed and size figures
 # make chaos   kill -9 under traffic, KILLS=20 times, and with children at work; count what was lost
 # make evals   how well memories are found: DATA=FILE is a file of LoCoMo conversations
@@ -13,7 +14,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help serve test check docs bench evals chaos lock clean
+.PHONY: help serve test fetch check docs bench evals chaos lock clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -45,7 +46,10 @@ check: .venv/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m docs.generate --check
 
-test: check
+fetch: .venv/.dev
+	$(BIN)/python -m tests.support.fetch
+
+test: check fetch
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 docs: .venv/.dev

@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.gateway import GatewayProcess, running
+from tests.support.loopback import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 from tests.support.postgres import postgres_server, postgres_url
 
-__all__ = ["gateway", "home", "postgres_server", "postgres_url"]
+__all__ = [
+    "gateway",
+    "home",
+    "postgres_server",
+    "postgres_url",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
+]
 
 for name in [n for n in os.environ if n.startswith("COTERIE_") or n.endswith("_API_KEY")]:
     del os.environ[name]

@@ -194,7 +194,7 @@ class NextRelease:
 
     def __init__(self, folder: Path, migration: str) -> None:
         self.source = folder / "next"
-        shutil.copytree(SOURCE, self.source / "coterie", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCE, self.source / "coterie")
         module = self.source / "coterie" / "store" / "schema.py"
         head = f'HEAD = "{schema.HEAD}"'
         assert head in module.read_text()
@@ -205,9 +205,14 @@ class NextRelease:
         )
 
     def run(self, home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        inherited = environment(home)
         return subprocess.run(
             [sys.executable, "-m", "coterie", *arguments],
-            env={**environment(home), "PYTHONPATH": str(self.source), **env},
+            env={
+                **inherited,
+                "PYTHONPATH": os.pathsep.join((str(self.source), inherited["PYTHONPATH"])),
+                **env,
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

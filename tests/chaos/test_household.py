@@ -6,13 +6,8 @@ import hashlib
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +17,7 @@ from coterie.app import opened
 from coterie.config import values
 from coterie.core.agent import AgentState
 from coterie.engine.household.home import Home
-from tests.support.gateway import coterie, environment, running
+from tests.support.gateway import Command, coterie, running
 
 COMMENTED = """\
 # Our household: 0
@@ -41,20 +36,9 @@ agents:
 """
 
 
-def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "coterie", *arguments],
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[bytes], what: str) -> None:
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, f"{what}: {errors.decode()}"
+def finish(command: Command, what: str) -> None:
+    done = command.finish(240)
+    assert done.returncode == 0, f"{what}: {done.stderr}"
 
 
 def household(home: Path) -> dict[str, Any]:
@@ -119,7 +103,7 @@ class Editor(threading.Thread):
 def test_fifty_processes_add_fifty_agents_at_once(home: Path) -> None:
     home.mkdir()
     (home / "agent.yaml").write_text(COMMENTED)
-    adding = [start(home, "agent", "add", f"a{number}") for number in range(50)]
+    adding = [Command(home, "agent", "add", f"a{number}") for number in range(50)]
     for number, process in enumerate(adding):
         finish(process, f"adding a{number}")
     everyone = {f"a{number}" for number in range(50)} | {"dot", "rose"}
@@ -140,7 +124,7 @@ def test_twenty_processes_and_an_editor_beside_a_running_gateway(home: Path) -> 
         editor = Editor(home / "agent.yaml")
         editor.start()
         try:
-            adding = [start(home, "agent", "add", f"a{number}") for number in range(20)]
+            adding = [Command(home, "agent", "add", f"a{number}") for number in range(20)]
             for number, process in enumerate(adding):
                 finish(process, f"adding a{number}")
         finally:
@@ -284,68 +268,15 @@ def test_a_single_agent_folder_becomes_main_by_copies(home: Path) -> None:
     assert not (home / "agents" / "main" / "memory" / "later.md").exists()
 
 
-FORGE = """
-import os, sys, time
-from coterie.cli import main
-import coterie.app, coterie.api.methods, coterie.cli.connection, alembic.command, ruamel.yaml, uvicorn, coterie.api.http
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        sys.stdin = open(os.devnull)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.argv = ["coterie", *line.split()]
-        try:
-            main()
-        except SystemExit as end:
-            os._exit(end.code if isinstance(end.code, int) else 0)
-        os._exit(0)
-    print(child, flush=True)
+def ran(home: Path, *words: str, kill_after: float | None = None) -> tuple[float, bool]:
+    """How long a command ran, and whether it came to its own end."""
+    command = Command(home, *words)
     began = time.monotonic()
-    _, status = os.waitpid(child, 0)
-    print(f"{time.monotonic() - began} {status}", flush=True)
-"""
-
-
-class Forge:
-    """Starts commands that have everything imported already, so that a kill hits their work."""
-
-    def __init__(self, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", FORGE],
-            env=environment(folder / "unused"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *words: str, kill_after: float | None = None) -> tuple[float, bool]:
-        """How long it ran, and whether it came to its own end."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(" ".join(words) + "\n")
-        self.process.stdin.flush()
-        child = int(self.process.stdout.readline())
-        if kill_after is not None:
-            time.sleep(kill_after)
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        seconds, status = self.process.stdout.readline().split()
-        return float(seconds), int(status) == 0
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def forge(tmp_path: Path) -> Iterator[Forge]:
-    forge = Forge(tmp_path)
-    try:
-        yield forge
-    finally:
-        forge.close()
+    if kill_after is not None:
+        time.sleep(kill_after)
+        command.process.kill()
+    done = command.finish()
+    return time.monotonic() - began, done.returncode == 0
 
 
 @pytest.fixture
@@ -356,21 +287,21 @@ def moments() -> random.Random:
 
 
 def test_kill_at_any_moment_of_the_first_start_is_finished_by_the_next(
-    tmp_path: Path, forge: Forge, moments: random.Random
+    tmp_path: Path, moments: random.Random
 ) -> None:
     single_agent_folder(tmp_path / "timing")
-    whole, _ = forge.run("--home", str(tmp_path / "timing"), "agent", "list")
+    whole, _ = ran(tmp_path / "timing", "agent", "list")
     cut_short = 0
     for number in range(15):
         home = tmp_path / f"home{number}"
         single_agent_folder(home)
         before = originals(home)
-        _, ended = forge.run("--home", str(home), "agent", "list", kill_after=moments.uniform(0, whole))
+        _, ended = ran(home, "agent", "list", kill_after=moments.uniform(0, whole))
         cut_short += not ended
         if number % 5 == 0:
             assert ids(household(home)) == {"main"}
         else:
-            assert forge.run("--home", str(home), "agent", "list")[1]
+            assert ran(home, "agent", "list")[1]
         check_migrated(home, before)
         assert "version: 1" in (home / "agent.yaml").read_text()
         assert list(home.rglob(".coterie-tmp-*")) == []
@@ -378,18 +309,16 @@ def test_kill_at_any_moment_of_the_first_start_is_finished_by_the_next(
     assert cut_short
 
 
-def test_kill_at_any_moment_of_an_addition_leaves_all_or_nothing(
-    home: Path, forge: Forge, moments: random.Random
-) -> None:
+def test_kill_at_any_moment_of_an_addition_leaves_all_or_nothing(home: Path, moments: random.Random) -> None:
     home.mkdir()
     (home / "agent.yaml").write_text(COMMENTED)
-    forge.run("--home", str(home), "agent", "list")
-    whole, _ = forge.run("--home", str(home), "agent", "add", "first")
+    ran(home, "agent", "list")
+    whole, _ = ran(home, "agent", "add", "first")
     made = cut_short = 0
     for number in range(30):
         name = f"a{number}"
         words = ("agent", "add", name, "--label", f"Agent-{number}", "--personality", "Brief.")
-        _, ended = forge.run("--home", str(home), *words, kill_after=moments.uniform(0, whole))
+        _, ended = ran(home, *words, kill_after=moments.uniform(0, whole))
         cut_short += not ended
         if number % 10 == 0:
             present = ids(household(home))

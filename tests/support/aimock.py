@@ -1,12 +1,10 @@
-"""aimock, a server that speaks the providers' protocols, installed once below `.build/`."""
+"""aimock, a server that speaks the providers' protocols. `make fetch` puts it below `.build/`, the tests only use it."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 VERSION = "1.43.0"
 FOLDER = Path(__file__).parents[2] / ".build" / f"aimock-{VERSION}"
+PROGRAM = FOLDER / "node_modules" / ".bin" / "llmock"
 FIXTURES = {
     "fixtures": [
         {
@@ -50,7 +49,7 @@ FIXTURES = {
 @pytest.fixture(scope="session")
 def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running aimock."""
-    program = _installed()
+    program = _program()
     fixtures = tmp_path_factory.mktemp("aimock") / "fixtures.json"
     fixtures.write_text(json.dumps(FIXTURES))
     command = ["node", str(program), "-p", "0", "-f", str(fixtures), "--strict"]
@@ -71,27 +70,10 @@ def _address(process: subprocess.Popen[str]) -> str:
     pytest.fail("aimock did not start: " + "".join(said))
 
 
-def _installed() -> Path:
-    program = FOLDER / "node_modules" / ".bin" / "llmock"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _install()
-    return program
-
-
-def _install() -> None:
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        _without("aimock needs node and npm, which are not here")
-    command = [str(npm), "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER)]
-    done = subprocess.run([*command, f"@copilotkit/aimock@{VERSION}"], capture_output=True, text=True)
-    if done.returncode:
-        _without(f"aimock could not be installed: {done.stderr.strip()[-300:]}")
-
-
-def _without(reason: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def _program() -> Path:
+    if not PROGRAM.exists():
+        reason = f"aimock {VERSION} is not here: `make fetch` gets it"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return PROGRAM

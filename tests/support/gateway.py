@@ -6,15 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
+
+from tests.support.forge import start
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -29,30 +31,50 @@ def coterie(
     home: Path, *arguments: str, text: str | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "coterie", *arguments],
-        env=environment(home, **env),
-        input=text,
-        stdin=subprocess.DEVNULL if text is None else None,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return Command(home, *arguments, text=text, **env).finish()
+
+
+def _files() -> list[IO[bytes]]:
+    return [tempfile.TemporaryFile() for _ in range(3)]
+
+
+class Command:
+    """One command under way."""
+
+    def __init__(self, home: Path, *arguments: str, text: str | None = None, **env: str) -> None:
+        self._words = arguments
+        self._files = ExitStack()
+        given, out, errors = (self._files.enter_context(file) for file in _files())
+        given.write((text or "").encode())
+        given.seek(0)
+        self._said = (out, errors)
+        self.process = start(arguments, environment(home, **env), stdin=given, stdout=out, stderr=errors)
+
+    def finish(self, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """Wait for its end; then how it ended, and what it said."""
+        with self._files:
+            try:
+                code = self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+            for file in self._said:
+                file.seek(0)
+            out, errors = (file.read().decode() for file in self._said)
+        return subprocess.CompletedProcess(self._words, code, out, errors)
 
 
 class GatewayProcess:
     """`coterie serve` on a free port."""
 
-    def __init__(self, home: Path, *arguments: str, **env: str) -> None:
+    def __init__(self, home: Path, *arguments: str, fresh: bool = False, **env: str) -> None:
         self.home = home
         self.log = home.parent / f"{home.name}.log"
         self._output = self.log.open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "coterie", "serve", "--port", "0", *arguments],
-            env=environment(home, **env),
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
+        words = ("serve", "--port", "0", *arguments)
+        self.process = start(
+            words, environment(home, **env), stdout=self._output, stderr=self._output, fresh=fresh
         )
 
     def wait(self, seconds: float = 60) -> GatewayProcess:
@@ -168,8 +190,8 @@ class Rpc:
 
 
 @contextmanager
-def running(home: Path, *arguments: str, **env: str) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess(home, *arguments, **env)
+def running(home: Path, *arguments: str, fresh: bool = False, **env: str) -> Iterator[GatewayProcess]:
+    gateway = GatewayProcess(home, *arguments, fresh=fresh, **env)
     try:
         yield gateway.wait()
     finally:

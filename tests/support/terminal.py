@@ -52,12 +52,16 @@ class Pane:
         """Until it is there, however the lines are broken; then everything."""
         deadline = time.monotonic() + seconds
         seen = ""
+        pause = 0.03
         while time.monotonic() < deadline:
             seen = self.text()
             flat = " ".join(seen.split())
             if what in flat if isinstance(what, str) else what(flat):
                 return seen
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(
+                pause * 1.3, 0.2
+            )  # each look is a process, which takes time from the one that is looked at
         raise AssertionError(f"{what!r} did not appear:\n{seen}")
 
     def ended(self) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateway import GatewayProcess, RpcError, coterie, environment, running
+from tests.support.gateway import Command, GatewayProcess, RpcError, coterie, running
 
 
 @pytest.fixture(scope="module")
@@ -160,26 +158,16 @@ def lines(prefix: str, count: int) -> str:
     return "".join(json.dumps({"content": f"{prefix} number{n} of the fleet"}) + "\n" for n in range(count))
 
 
-def started(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "coterie", *arguments],
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
 def test_two_processes_write_at_once_and_everything_is_found(home: Path) -> None:
     assert coterie(home, "agent", "list").returncode == 0
     writers = []
     for name in ("alpha", "beta"):
         file = home.parent / f"{name}.jsonl"
         file.write_text(lines(name, 5_000))
-        writers.append(started(home, "memory", "import", str(file)))
+        writers.append(Command(home, "memory", "import", str(file)))
     for writer in writers:
-        _, errors = writer.communicate(timeout=240)
-        assert writer.returncode == 0, errors
+        done = writer.finish(240)
+        assert done.returncode == 0, done.stderr
     stats = json.loads(coterie(home, "memory", "stats", "--json").stdout)
     assert stats["total"] == 10_000 and stats["vectors"]["pending"] == 0
     for name in ("alpha", "beta"):
@@ -195,16 +183,18 @@ def test_killed_in_the_middle_rows_and_search_agree(home: Path, command: str) ->
     if command == "reindex":
         assert coterie(home, "memory", "import", str(file)).returncode == 0
     for delay in (0.05, 0.4, 1.2):
-        process = started(home, "memory", command, *([str(file)] if command == "import" else []))
+        writing = Command(home, "memory", command, *([str(file)] if command == "import" else []))
         # From when the store can be seen to be at work.
         deadline = time.monotonic() + 60
         while (
-            time.monotonic() < deadline and not (home / "coterie.db-wal").exists() and process.poll() is None
+            time.monotonic() < deadline
+            and not (home / "coterie.db-wal").exists()
+            and writing.process.poll() is None
         ):
             time.sleep(0.01)
         time.sleep(delay)
-        process.kill()
-        process.communicate()
+        writing.process.kill()
+        writing.finish()
     from coterie.app import opened
     from coterie.engine.household.home import Home
 

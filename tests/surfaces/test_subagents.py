@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,24 @@ def model() -> Iterator[ModelServer]:
         yield server
 
 
-@pytest.fixture
-def house(home: Path, model: ModelServer) -> Iterator[GatewayProcess]:
+@contextmanager
+def at_home(home: Path, model: ModelServer) -> Iterator[GatewayProcess]:
     home.mkdir()
     (home / "agent.yaml").write_text(config(model.base_url, more=ROSTER))
     with running(home) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def house(home: Path, model: ModelServer) -> Iterator[GatewayProcess]:
+    with at_home(home, model) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def idle_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """For what is refused: each test sees that nothing has come of it."""
+    with model_server() as server, at_home(tmp_path_factory.mktemp("idle") / "home", server) as gateway:
         yield gateway
 
 
@@ -78,7 +93,7 @@ def test_deleting_a_live_run_cancels_it(house: GatewayProcess, model: ModelServe
         run_id = rpc.call("subagents.spawn", task="hang")["run_id"]
         rpc.wait_for("subagent.changed", run_id=run_id, status="running")
         while not model.raw:
-            pass
+            time.sleep(0.005)
         ended = client.delete(f"/api/agents/subagents/{run_id}").json()
         assert (ended["status"], ended["error"]) == ("error", "cancelled")
         assert model.hung_up.wait(30)
@@ -103,8 +118,10 @@ def test_deleting_a_live_run_cancels_it(house: GatewayProcess, model: ModelServe
         ({"task": "x", "surprise": 1}, 400),
     ],
 )
-def test_bad_spawns_get_a_clear_error(house: GatewayProcess, body: dict[str, object], status: int) -> None:
-    with house.http() as client:
+def test_bad_spawns_get_a_clear_error(
+    idle_house: GatewayProcess, body: dict[str, object], status: int
+) -> None:
+    with idle_house.http() as client:
         answer = client.post("/api/agents/subagents/spawn", json=body)
         assert answer.status_code == status, answer.text
         assert answer.json()["error"]["message"]

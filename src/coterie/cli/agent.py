@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.connection import Answer, report
 from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption
+from coterie.cli.output import print_pairs, print_table, size
 
 app = typer.Typer(
     help="Manage the household: add, show, change, archive and restore agents.", no_args_is_help=True
@@ -44,14 +46,10 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Show who lives here."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
+    report(home, as_json, _print_agents, "agents.list", include_archived=archived or None)
 
-    with connected(home) as gateway:
-        found = gateway.call("agents.list", include_archived=archived or None)
-    if as_json:
-        print_json(found)
-        return
+
+def _print_agents(found: Answer) -> None:
     rows = [
         (
             ("* " if a["is_default"] else "  ") + a["id"],
@@ -71,15 +69,7 @@ def list_(
 @app.command()
 def info(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show one agent: identity, settings, and where each of its files comes from."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        found = gateway.call("agents.get", agent_id=name)
-    if as_json:
-        print_json(found)
-    else:
-        _print_info(found)
+    report(home, as_json, _print_info, "agents.get", agent_id=name)
 
 
 @app.command()
@@ -98,9 +88,6 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add an agent with a folder of its own."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
     spec = _spec(description, model, extends, skill, system_prompt, settings)
     if personality is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
         from coterie.core.agent import check_new_id
@@ -109,14 +96,17 @@ def add(
         personality = typer.prompt(
             f"Who is {label or name}? A sentence or two (empty for later)", default="", show_default=False
         )
-    with connected(home) as gateway:
-        found = gateway.call(
-            "agents.create", id=name, label=label, emoji=emoji, soul=personality or None, spec=spec or None
-        )
-    if as_json:
-        print_json(found)
-        return
-    typer.echo(f"Added {found['label']} ({found['id']}).")
+    report(
+        home,
+        as_json,
+        lambda found: typer.echo(f"Added {found['label']} ({found['id']})."),
+        "agents.create",
+        id=name,
+        label=label,
+        emoji=emoji,
+        soul=personality or None,
+        spec=spec or None,
+    )
 
 
 @app.command()
@@ -135,48 +125,46 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Change an agent; what is not given stays. `--set key=null` takes a key back."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
     spec = _spec(description, model, extends, skill, system_prompt, settings)
     identity = {"emoji": emoji} if emoji is not None else None
     if not spec and label is None and identity is None and personality is None:
         raise typer.BadParameter("nothing to change; see --help")
-    with connected(home) as gateway:
-        found = gateway.call(
-            "agents.update",
-            agent_id=name,
-            label=label,
-            identity=identity,
-            soul=personality,
-            spec=spec or None,
-        )
-    if as_json:
-        print_json(found)
-        return
-    typer.echo(f"Changed {found['label']} ({found['id']}).")
+    report(
+        home,
+        as_json,
+        lambda found: typer.echo(f"Changed {found['label']} ({found['id']})."),
+        "agents.update",
+        agent_id=name,
+        label=label,
+        identity=identity,
+        soul=personality,
+        spec=spec or None,
+    )
 
 
 @app.command()
 def default(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Make an agent the one that answers when nobody is named."""
-    payload = _simple("agents.set_default", name, home, as_json)
-    if payload:
-        typer.echo(f"{payload['default_id']} is the default agent now.")
+    report(
+        home,
+        as_json,
+        lambda found: typer.echo(f"{found['default_id']} is the default agent now."),
+        "agents.set_default",
+        agent_id=name,
+    )
 
 
 @app.command()
 def remove(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Archive an agent: it leaves the roster, its folder stays. `restore` brings it back."""
-    if _simple("agents.delete", name, home, as_json):
-        typer.echo(f"Archived {name}. `coterie agent restore {name}` brings it back.")
+    done = f"Archived {name}. `coterie agent restore {name}` brings it back."
+    report(home, as_json, lambda _: typer.echo(done), "agents.delete", agent_id=name)
 
 
 @app.command()
 def restore(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Bring an archived agent back."""
-    if _simple("agents.restore", name, home, as_json):
-        typer.echo(f"Restored {name}.")
+    report(home, as_json, lambda _: typer.echo(f"Restored {name}."), "agents.restore", agent_id=name)
 
 
 @app.command()
@@ -188,41 +176,22 @@ def purge(
         if not sys.stdin.isatty():
             raise typer.BadParameter("this deletes for good; say --yes")
         typer.confirm(f"Delete {name}, its folder and everything it remembers, for good?", abort=True)
-    if _simple("agents.purge", name, home, as_json):
-        typer.echo(f"Purged {name}.")
+    report(home, as_json, lambda _: typer.echo(f"Purged {name}."), "agents.purge", agent_id=name)
 
 
 @app.command()
 def apply(yes: YesOption = False, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Bring agent.yaml and the registry together now. With --yes also what is held for your word."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        found = gateway.call("agents.apply", yes=yes)
-    if as_json:
-        print_json(found)
-    else:
-        for heading in ("changes", "warnings", "held", "problems"):
-            for line in found[heading]:
-                typer.echo(f"{heading.removesuffix('s')}: {line}", err=heading == "problems")
-        if not any(found.values()):
-            typer.echo("agent.yaml and the registry agree.")
-    if found["problems"]:
+    if report(home, as_json, _print_applied, "agents.apply", yes=yes)["problems"]:
         raise typer.Exit(1)
 
 
-def _simple(method: str, name: str, home: Any, as_json: bool) -> dict[str, Any] | None:
-    """Call a method that takes only an agent. None once it is printed."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        payload = gateway.call(method, agent_id=name)
-    if as_json:
-        print_json(payload)
-        return None
-    return payload
+def _print_applied(found: Answer) -> None:
+    for heading in ("changes", "warnings", "held", "problems"):
+        for line in found[heading]:
+            typer.echo(f"{heading.removesuffix('s')}: {line}", err=heading == "problems")
+    if not any(found.values()):
+        typer.echo("agent.yaml and the registry agree.")
 
 
 def _spec(
@@ -256,9 +225,7 @@ def _spec(
     return {**spec, **{key: value for key, value in given.items() if value is not None}}
 
 
-def _print_info(agent: dict[str, Any]) -> None:
-    from coterie.cli.output import print_pairs, print_table, size
-
+def _print_info(agent: Answer) -> None:
     identity = agent["identity"]
     name = " ".join(filter(None, (identity["emoji"], agent["label"])))
     typer.echo(f"{name} ({agent['id']}){', the default agent' if agent['is_default'] else ''}")

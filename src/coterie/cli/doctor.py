@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_json
 
 
 def doctor(
@@ -16,7 +17,6 @@ def doctor(
 ) -> None:
     """Check the home folder, agent.yaml, the store and every agent's files."""
     from coterie.app import examine
-    from coterie.cli.output import print_json
     from coterie.engine.household.home import Home
 
     findings = examine(Home.locate(home), fix=fix)

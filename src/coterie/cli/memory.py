@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.connection import Answer, connected, report
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_json, print_table
 
 app = typer.Typer(help="Carry memories in and out, count them, index them again.", no_args_is_help=True)
 
@@ -42,23 +44,18 @@ def remember(
     as_json: JsonOption = False,
 ) -> None:
     """Remember something."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        stored = gateway.call(
-            "memory.remember",
-            content=text,
-            agent_id=agent,
-            scope="private" if private else None,
-            tags=tag or None,
-            occurred_at=occurred_at,
-            supersedes=supersedes,
-        )
-    if as_json:
-        print_json(stored)
-    else:
-        typer.echo(f"Remembered for {stored['agent_id']}, {stored['scope']} ({stored['id']}).")
+    report(
+        home,
+        as_json,
+        lambda kept: typer.echo(f"Remembered for {kept['agent_id']}, {kept['scope']} ({kept['id']})."),
+        "memory.remember",
+        content=text,
+        agent_id=agent,
+        scope="private" if private else None,
+        tags=tag or None,
+        occurred_at=occurred_at,
+        supersedes=supersedes,
+    )
 
 
 def recall(
@@ -72,22 +69,21 @@ def recall(
     as_json: JsonOption = False,
 ) -> None:
     """Find what was remembered."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
+    report(
+        home,
+        as_json,
+        _print_hits,
+        "memory.recall",
+        query=query,
+        agent_id=agent,
+        limit=limit,
+        tags=tag or None,
+        since=since,
+        until=until,
+    )
 
-    with connected(home) as gateway:
-        found = gateway.call(
-            "memory.recall",
-            query=query,
-            agent_id=agent,
-            limit=limit,
-            tags=tag or None,
-            since=since,
-            until=until,
-        )
-    if as_json:
-        print_json(found)
-        return
+
+def _print_hits(found: Answer) -> None:
     for memory in found["memories"]:
         when = (memory["occurred_at"] or memory["created_at"])[:10]
         source = memory["source_ref"] or memory["id"]
@@ -105,14 +101,10 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Show memories in order of arrival."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
+    report(home, as_json, _print_memories, "memory.list", agent_id=agent, limit=limit)
 
-    with connected(home) as gateway:
-        found = gateway.call("memory.list", agent_id=agent, limit=limit)
-    if as_json:
-        print_json(found)
-        return
+
+def _print_memories(found: Answer) -> None:
     rows = [
         (m["id"], m["agent_id"], m["scope"], m["created_at"][:10], " ".join(m["content"].split())[:100])
         for m in found["memories"]
@@ -131,17 +123,17 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Change a memory; what is not given stays."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        changed = gateway.call(
-            "memory.update", id=memory, content=text, scope=scope, pinned=pin, agent_id=agent
-        )
-    if as_json:
-        print_json(changed)
-    else:
-        typer.echo(f"Changed {changed['id']}.")
+    report(
+        home,
+        as_json,
+        lambda changed: typer.echo(f"Changed {changed['id']}."),
+        "memory.update",
+        id=memory,
+        content=text,
+        scope=scope,
+        pinned=pin,
+        agent_id=agent,
+    )
 
 
 @app.command()
@@ -152,15 +144,14 @@ def forget(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a memory."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        done = gateway.call("memory.forget", id=memory, agent_id=agent)
-    if as_json:
-        print_json(done)
-    else:
-        typer.echo(f"Forgot {done['id']}.")
+    report(
+        home,
+        as_json,
+        lambda done: typer.echo(f"Forgot {done['id']}."),
+        "memory.forget",
+        id=memory,
+        agent_id=agent,
+    )
 
 
 @app.command()
@@ -177,9 +168,6 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write memories to a file; with nobody named, those that are global."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
     form = _format(file, form)
     with connected(home) as gateway:
         if everything:
@@ -208,8 +196,6 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Add memories from a file. Nothing is merged: what is there already stays as it is."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
     from coterie.engine.memory import text as memory_text
 
     kind: Any = _format(file, form)
@@ -240,9 +226,6 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     """Count memories by agent, and show how far the vectors are."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
-
     with connected(home) as gateway:
         found = gateway.call("memory.stats", agent_id=agent)
         counts = found["agents"]
@@ -272,9 +255,6 @@ def stats(
 @app.command()
 def reindex(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Index every memory again. Search goes on meanwhile; cut short, it goes on where it was."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
     with connected(home) as gateway:
         found = gateway.call("memory.reindex", restart=True)
         with _bar("Indexing", found["total"]) as move:

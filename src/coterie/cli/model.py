@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_table
 
 app = typer.Typer(help="See which models there are, and whether they answer.", no_args_is_help=True)
 
@@ -20,14 +22,10 @@ def list_models(
     as_json: JsonOption = False,
 ) -> None:
     """List the models that can be used."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
+    report(home, as_json, _print_models, "models.list", all=everything)
 
-    with connected(home) as gateway:
-        found = gateway.call("models.list", all=everything)
-    if as_json:
-        print_json(found)
-        return
+
+def _print_models(found: Answer) -> None:
     rows = []
     for model in found["models"]:
         use = "the default" if model["name"] == found["default"] else "an agent's" if model["named"] else ""
@@ -49,16 +47,12 @@ def try_model(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a model for a word: is the key right, is the name right, does it answer?"""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
+    if not report(home, as_json, _print_test, "models.test", name=name)["ok"]:
+        raise typer.Exit(1)
 
-    with connected(home) as gateway:
-        found = gateway.call("models.test", name=name)
-    if as_json:
-        print_json(found)
-    elif found["ok"]:
+
+def _print_test(found: Answer) -> None:
+    if found["ok"]:
         typer.echo(f"{found['name']} answers ({found['latency_ms']} ms).")
     else:
         typer.echo(f"error: {found['message']}", err=True)
-    if not found["ok"]:
-        raise typer.Exit(1)

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.connection import connected
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_json, print_table, size
 
 app = typer.Typer(help="See what a turn sends to its model.", no_args_is_help=True)
 
@@ -27,8 +29,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact prompt a turn would get, with sizes."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table, size
     from coterie.core.errors import InvalidRequest
 
     with connected(home) as gateway:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_pairs, print_table
 
 app = typer.Typer(help="Look at runs of subagents, stop them, announce them again.", no_args_is_help=True)
 
@@ -25,14 +27,10 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first, and whether their results got back."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
+    report(home, as_json, _print_runs, "subagents.list", requester_session_key=session, status=status)
 
-    with connected(home) as gateway:
-        found = gateway.call("subagents.list", requester_session_key=session, status=status)
-    if as_json:
-        print_json(found)
-        return
+
+def _print_runs(found: Answer) -> None:
     if not found["runs"]:
         typer.echo("No runs.")
         return
@@ -54,14 +52,10 @@ def list_(
 @app.command()
 def show(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show one run with its result."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_pairs
+    report(home, as_json, _print_run, "subagents.get", run_id=run)
 
-    with connected(home) as gateway:
-        found = gateway.call("subagents.get", run_id=run)
-    if as_json:
-        print_json(found)
-        return
+
+def _print_run(found: Answer) -> None:
     pairs = [
         ("run", found["run_id"]),
         ("agent", f"{found['agent_id']} ({found['model']})"),
@@ -79,28 +73,20 @@ def show(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False)
 @app.command()
 def cancel(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Stop a run; whoever asked for it is told."""
-    _change("subagents.cancel", run, home, as_json)
+    report(home, as_json, _print_change, "subagents.cancel", run_id=run)
 
 
 @app.command()
 def retry(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Send a blocked announcement on its way again."""
-    _change("subagents.retry", run, home, as_json)
+    report(home, as_json, _print_change, "subagents.retry", run_id=run)
 
 
-def _change(method: str, run: str, home: Any, as_json: bool) -> None:
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        found = gateway.call(method, run_id=run)
-    if as_json:
-        print_json(found)
-    else:
-        typer.echo(f"{found['run_id']}: {found['error'] or found['status']}; {_announcement(found)}")
+def _print_change(found: Answer) -> None:
+    typer.echo(f"{found['run_id']}: {found['error'] or found['status']}; {_announcement(found)}")
 
 
-def _announcement(run: dict[str, Any]) -> str:
+def _announcement(run: Answer) -> str:
     told = run["announcement"]
     if told is None:
         return "not announced"

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_table
 
 app = typer.Typer(help="Make, list and revoke access tokens.", no_args_is_help=True)
 
@@ -19,35 +21,27 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token. It is shown this once."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
     from coterie.core.token import SCOPES
 
     if scope not in SCOPES:
         raise typer.BadParameter(f"{scope!r} is none of {', '.join(SCOPES)}", param_hint="--scope")
-    with connected(home) as gateway:
-        made = gateway.call("tokens.create", scope=scope, label=label)
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(made["token"])
-        typer.echo(
-            f"Scope {made['scope']}. Keep it now: it is not shown again. Id for revoking: {made['id']}",
-            err=True,
-        )
+    report(home, as_json, _print_made, "tokens.create", scope=scope, label=label)
+
+
+def _print_made(made: Answer) -> None:
+    typer.echo(made["token"])
+    typer.echo(
+        f"Scope {made['scope']}. Keep it now: it is not shown again. Id for revoking: {made['id']}", err=True
+    )
 
 
 @app.command("list")
 def list_(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show every token, without its secret."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
+    report(home, as_json, _print_tokens, "tokens.list")
 
-    with connected(home) as gateway:
-        found = gateway.call("tokens.list")
-    if as_json:
-        print_json(found)
-        return
+
+def _print_tokens(found: Answer) -> None:
     print_table(
         ("Id", "Scope", "Label", "Made", "State"),
         [
@@ -70,12 +64,4 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Take a token back. Connections that use it end at once."""
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json
-
-    with connected(home) as gateway:
-        done = gateway.call("tokens.revoke", id=token_id)
-    if as_json:
-        print_json(done)
-    else:
-        typer.echo(f"Revoked {token_id}.")
+    report(home, as_json, lambda _: typer.echo(f"Revoked {token_id}."), "tokens.revoke", id=token_id)

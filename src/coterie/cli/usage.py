@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.connection import connected
 from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.output import print_json, print_table
 
 BAR = 40
 
@@ -24,9 +26,6 @@ def usage(
 ) -> None:
     """Show turns, tokens and cost, with a plot by day."""
     from datetime import UTC, datetime, timedelta
-
-    from coterie.cli.connection import connected
-    from coterie.cli.output import print_json, print_table
 
     keys = [key.strip() for key in by.split(",") if key.strip()]
     since = (datetime.now(UTC) - timedelta(days=days)).date().isoformat()

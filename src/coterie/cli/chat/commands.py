@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.cli.chat.client import Client
 from coterie.cli.chat.conversation import Conversation
 from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import short
+from coterie.cli.client import Client
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from coterie.cli.chat.client import BACK, LOST, Client, Event, change
 from coterie.cli.chat.terminal import short
+from coterie.cli.client import BACK, LOST, Client, Event, change
 from coterie.core.errors import InvalidRequest, NotFound
 
 EARLIER = 6
@@ -155,6 +155,8 @@ class Conversation:
             self.key = await self._spelled(ref)
             self.exists, self.name = False, None
             await self._take_agent(self.key.split(":")[1], None)
+        # A gateway tells of the sessions that somebody looks at, also of one that another client is about to begin.
+        await self._history(limit=1)
 
     async def _spelled(self, key: str) -> str:
         """A key as the session will have it."""

@@ -7,10 +7,10 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from coterie.cli.chat.client import Client, reached
 from coterie.cli.chat.conversation import Choice, Conversation, Outcome, Unseen
 from coterie.cli.chat.screen import Screen, Straight
 from coterie.cli.chat.terminal import Terminal, last_lines
+from coterie.cli.client import Client, joined
 from coterie.core.errors import CoterieError, Unavailable
 from coterie.engine.household.home import Home
 
@@ -20,7 +20,7 @@ PATIENCE = 60
 
 async def answer(home: Home, choice: Choice, message: str, *, shown: bool) -> dict[str, Any]:
     """Ask, and wait for the answer. `shown`: as it comes in, on this terminal."""
-    async with reached(home, patience=PATIENCE) as client:
+    async with joined(home, patience=PATIENCE) as client:
         if not shown:
             return await _answer(client, Unseen(), choice, message)
         terminal = Terminal.here()

@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Sequence
 
-from coterie.cli.chat.client import Client, reached
 from coterie.cli.chat.commands import TABLE, Commands, Leave
 from coterie.cli.chat.conversation import Choice, Conversation
 from coterie.cli.chat.prompt import HISTORY, Prompt, make_prompt
 from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import Terminal, short
 from coterie.cli.chat.welcome import welcome
+from coterie.cli.client import Client, joined
 from coterie.core.errors import CoterieError
 from coterie.engine.household.home import Home
 
@@ -69,7 +69,7 @@ class Talk:
 
     async def _live(self) -> None:
         await self._prompt.shown.wait()
-        async with reached(self._home) as client:
+        async with joined(self._home) as client:
             self._client = client
             conversation = await Conversation.begin(client, self._screen, self._choice)
             self._conversation = conversation
