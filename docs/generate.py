@@ -10,10 +10,8 @@ import ast
 import inspect
 import re
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +130,8 @@ def _fields(model: type[BaseModel], shapes: dict[str, Any], mode: Any) -> str:
 
 
 def http_page() -> str:
+    from coterie.api.openapi import document as openapi
+
     document = openapi()
     parts = [
         "# HTTP API\n",
@@ -162,21 +162,6 @@ def http_page() -> str:
         parts.append(f"## {name}\n")
         parts.append(_properties(shape))
     return "\n".join(parts)
-
-
-def openapi() -> dict[str, Any]:
-    """The document that a gateway on an empty home serves."""
-    from coterie.api.http import create_app
-    from coterie.app import opened
-    from coterie.engine.household.home import Home
-
-    @asynccontextmanager
-    async def nothing(_: Any) -> Any:
-        yield
-
-    with tempfile.TemporaryDirectory() as folder, opened(Home(Path(folder))) as gateway:
-        document: dict[str, Any] = create_app(gateway, nothing, "127.0.0.1").openapi()
-    return document
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

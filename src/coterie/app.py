@@ -25,7 +25,7 @@ from coterie.engine.household.home import Home
 from coterie.store.database import Database
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from coterie.core.ports import Embedder, Model
     from coterie.core.tool import Tool
@@ -115,7 +115,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         gateway.registry.scaffold_all()
 
         @contextlib.asynccontextmanager
-        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
             from coterie.engine.household.watcher import Watcher
 
             async with running_engine(gateway):

@@ -48,6 +48,12 @@ TurnKind = Literal["message", "request", "wake"]
 """What asks for a turn: a person's message, another agent that wants an answer, or results that came in."""
 
 
+Reception = Literal["started", "steering", "queued"]
+"""What a message met when it was accepted."""
+Stop = Literal["aborted", "cancelled", "ended", "idle"]
+"""What came of stopping: a turn, a message taken back, nothing left to stop, nothing there."""
+
+
 def before(state: TurnState) -> tuple[TurnState, ...]:
     """The states from which this one may be reached."""
     return tuple(source for source, targets in TRANSITIONS.items() if state in targets)
