@@ -9,18 +9,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from pydantic.alias_generators import to_camel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as Place
 from starlette.websockets import WebSocket
 
-from coterie.api import docs_page
 from coterie.api.frames import check_text, read_object
 from coterie.api.guard import Guard
 from coterie.api.methods import OPERATIONS, carry_out
@@ -34,6 +35,7 @@ from coterie.engine.gateway import Gateway
 
 log = logging.getLogger("coterie.api")
 
+PAGE = Path(__file__).parent / "page"
 NOBODY = Caller("", "read")
 """Whoever asks for what needs no token."""
 
@@ -104,7 +106,7 @@ async def _given(request: Request, route: Route, model: type[Params]) -> dict[st
         field = route.names.get(name, name)
         if len(value) > LONGEST and field not in _lists(model):
             raise InvalidRequest(f"{name[:200]}: an address has room for {LONGEST} characters of it")
-        put(field, _words(value) if field in _lists(model) else value)
+        put(field, [word.strip() for word in value.split(",")] if field in _lists(model) else value)
     for header, name in model.HEADERS.items():
         if (value := request.headers.get(header)) is not None:
             put(name, value)
@@ -134,10 +136,6 @@ async def _body(request: Request, route: Route) -> dict[str, Any]:
     return body
 
 
-def _words(value: str) -> list[str]:
-    return [word.strip() for word in value.split(",")] if value else []
-
-
 @cache
 def _lists(model: type[Params]) -> frozenset[str]:
     """Parameters that are lists, by either spelling; in an address they are words with commas between."""
@@ -158,25 +156,24 @@ def _is_list(annotation: Any) -> bool:
 
 def _spelling(route: Route) -> dict[str, str]:
     """What the address calls a parameter, for whoever got it wrong."""
-    from pydantic.alias_generators import to_camel
-
-    return {to_camel(field): name for name, field in route.names.items()}
+    return {spelling: name for name, field in route.names.items() for spelling in (field, to_camel(field))}
 
 
 # What needs no operation
 
 
 def _pages() -> Iterator[BaseRoute]:
+    """The page at /docs reads the document with the visitor's token and shows it. No third party is asked."""
+    yield Place("/docs", _always(FileResponse, PAGE / "index.html"))
+    for name in ("page.js", "page.css"):
+        yield Place(f"/docs/{name}", _always(FileResponse, PAGE / name))
     yield Place("/", _always(RedirectResponse, "/docs"))
-    yield Place("/docs", _always(Response, docs_page.HTML, media_type="text/html"))
-    yield Place("/docs/page.js", _always(Response, docs_page.SCRIPT, media_type="text/javascript"))
-    yield Place("/docs/page.css", _always(Response, docs_page.STYLE, media_type="text/css"))
     yield Place("/favicon.ico", _always(Response, status_code=204))
     yield Place("/openapi.json", _openapi)
 
 
 def _always(
-    kind: Callable[..., Response], *content: str, **options: Any
+    kind: Callable[..., Response], *content: object, **options: Any
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(_: Request) -> Response:
         return kind(*content, **options)

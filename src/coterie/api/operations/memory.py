@@ -56,7 +56,7 @@ class MemoryNarrow(MemoryReader):
 
     @property
     def filters(self) -> Filters:
-        return Filters(self.scope, tuple(self.tags or ()), self.since, self.until)
+        return Filters(self.scope, tuple(filter(None, self.tags or ())), self.since, self.until)
 
 
 class MemoryRecall(MemoryNarrow):
