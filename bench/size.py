@@ -22,7 +22,7 @@ from tests.support.gateway import GatewayProcess, running
 NAME = "size"
 
 STARTS = 5
-IMPORTS = "import fastapi, uvicorn, sqlalchemy, pydantic_ai.direct, pydantic_ai.models.openai"
+IMPORTS = "import starlette.applications, uvicorn, sqlalchemy, pydantic_ai.direct, pydantic_ai.models.openai"
 FIRST_REQUEST = 6_000
 IDLE, WARM, GROWTH = 110, 140, 1.1
 SESSIONS, TURNS = 100, 10

@@ -53,7 +53,7 @@ def beside_bare_imports() -> list[Row]:
             STARTS,
             lambda: first_answer(home),
             lambda: first_answer_on_a_fresh_home(home.with_name("fresh")),
-            lambda: command(home, sys.executable, "-c", "import fastapi, uvicorn, sqlalchemy"),
+            lambda: command(home, sys.executable, "-c", "import starlette.applications, uvicorn, sqlalchemy"),
         )
         prompting, bare_prompt = alternate(
             RUNS,
@@ -70,7 +70,7 @@ def beside_bare_imports() -> list[Row]:
         at_most("coterie --help, beside importing typer and rich", ms(helping), helping / bare, 1.5),
         Row("serve to first answer, existing home", ms(existing), f"{existing / imports:.2f}"),
         Row("serve to first answer, fresh home", ms(fresh), f"{fresh / imports:.2f}"),
-        Row("beside importing fastapi, uvicorn and sqlalchemy", ms(imports), "1"),
+        Row("beside importing starlette, uvicorn and sqlalchemy", ms(imports), "1"),
     ]
 
 

@@ -28,7 +28,7 @@ from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from coterie.core.ports import Embedder, Model, ProviderState
     from coterie.models.catalog import ModelCatalog
@@ -133,7 +133,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         gateway.registry.scaffold_all()
 
         @contextlib.asynccontextmanager
-        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
             from coterie.engine.household.watcher import Watcher
 
             async with gateway.running():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from coterie.api.events import EVENTS
 from coterie.api.methods import METHODS
 from coterie.cli import app
 from docs import generate
@@ -21,7 +23,6 @@ HEAVY = (
     "pydantic_ai",
     "sqlalchemy",
     "alembic",
-    "fastapi",
     "starlette",
     "uvicorn",
     "ruamel",
@@ -108,6 +109,20 @@ def test_no_file_names(what: str) -> None:
             if FORBIDDEN[what].search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
     assert found == []
+
+
+# What a client may rely on
+
+
+def test_the_events_that_a_client_is_told_of_are_those_that_happen() -> None:
+    published = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                first = node.args[0]
+                if node.func.attr == "publish" and isinstance(first, ast.Constant):
+                    published.add(first.value)
+    assert published - {"token.revoked"} == set(EVENTS) - {"tick"}
 
 
 # What the docs must name

@@ -397,7 +397,7 @@ def test_a_message_is_taken_back_while_very_many_others_are_read(home: Path) -> 
                 tx.sessions.append(other.id, [large])
             behind = await house.send("three", other.id)
             await until(lambda: "three" in gate.begun)
-            house.engine.transcripts.forget(idle=0)
+            house.engine.turns.transcripts.forget(idle=0)
             assert await house.engine.cancel_queued(second.run_id) == "cancelled"
             gate.open.set()
             assert (await house.outcome(first)).text == "answer to one"

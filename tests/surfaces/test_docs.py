@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,27 @@ def test_commands_print_what_the_page_shows(page: Path, with_gateway: bool, home
             follow()
     else:
         follow()
+
+
+def test_the_client_of_the_rpc_reference_talks_to_a_gateway(home: Path) -> None:
+    [source] = blocks(ROOT / "docs" / "reference" / "rpc.md", "python")
+    client = home.parent / "client.py"
+    client.write_text(source)
+    with running(home) as gateway:
+        address = gateway.url.replace("http", "ws") + "/ws"
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, str(client), address, *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+        said = run(gateway.token, "agent:main:dm:reader", "What time is it?")
+        assert said.returncode == 0, said.stderr
+        with gateway.http() as http:
+            history = http.get("/api/sessions/agent:main:dm:reader/messages").json()["messages"]
+        assert history[0]["text"] == "What time is it?"
+        assert said.stdout.endswith(f"{history[-1]['text']}\n") and "(system_time)" in said.stdout
+        assert "UNAUTHORIZED" in run("wrong", "agent:main:main", "hello").stderr
+        assert "INVALID_REQUEST" in run(gateway.token, "agent:main:nonsense", "hello").stderr
 
 
 def test_the_plug_in_of_the_guide_loads_and_is_offered(home: Path) -> None:

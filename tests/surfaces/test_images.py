@@ -110,6 +110,7 @@ def test_an_image_needs_no_words(rpc: Rpc, server: ModelServer) -> None:
 
 def test_over_http(http: httpx.Client, rpc: Rpc, server: ModelServer) -> None:
     session = "agent:main:dm:http"
+    rpc.call("sessions.watch", session=session)
     body = {"message": "look", "attachments": [{"mediaType": "image/png", "data": ENCODED}]}
     run = http.post(f"/api/sessions/{session}/messages", json=body)
     assert run.status_code == 202

@@ -335,7 +335,7 @@ READS = (
 def test_each_method_needs_the_scope_that_its_name_promises(name: str) -> None:
     if name.startswith("tokens."):
         assert METHODS[name].scope == "admin"
-    elif name.endswith(READS) or name == "status":
+    elif name.endswith(READS) or name in ("status", "sessions.watch", "sessions.unwatch"):
         assert METHODS[name].scope == "read"
     elif name.startswith(("agents.", "agent.", "config.", "schedules.")):
         assert METHODS[name].scope == "admin"

@@ -88,7 +88,8 @@ def test_every_answer_is_documented(
             except (Exception, FailureGroup) as error:
                 failures.append(f"{operation.label}\n{type(error).__name__}: {error}"[:3000])
     assert not failures, "\n\n".join(failures)
-    assert seen[200] and seen[400] and seen[404] and not seen[401], seen
+    assert seen[400] and seen[404] and not seen[401], seen
+    assert bool(seen[200]) == (mode is GenerationMode.POSITIVE), seen
 
 
 def test_nothing_of_it_was_unexpected(house: GatewayProcess) -> None:

@@ -385,12 +385,11 @@ def _load_house() -> Any:
 
 @asynccontextmanager
 async def _hosted(gateway: Any) -> AsyncIterator[_Host]:
-    from coterie.app import running_engine
     from coterie.engine.household.watcher import Watcher
 
     await asyncio.to_thread(gateway.registry.scaffold_all)
-    async with running_engine(gateway):
-        watching = asyncio.create_task(Watcher(gateway).run())
+    async with gateway.running():
+        watching = asyncio.create_task(Watcher(gateway.home, gateway.registry, gateway.events).run())
         host = _Host(gateway)
         try:
             yield host

@@ -29,6 +29,9 @@ _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 RESERVED_WORDS = frozenset({"subagents", "apply"})
 
 
+AgentType = Literal["chat", "external"]
+
+
 class AgentState(StrEnum):
     ACTIVE = "active"
     ARCHIVED = "archived"
@@ -174,7 +177,7 @@ class AgentSpec(Wire):
     """Everything that makes one agent differ from another, as its roster entry says it."""
 
     description: Line | None = None
-    type: Literal["chat", "external"] = "chat"
+    type: AgentType = "chat"
     model: Annotated[ModelChoice | None, BeforeValidator(_model_choice)] = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     thinking: bool | Literal["low", "medium", "high"] | None = None

@@ -50,6 +50,10 @@ TurnKind = Literal["message", "request", "wake"]
 """What asks for a turn: a person's message, another agent that wants an answer, or results that came in."""
 
 
+Reception = Literal["started", "steering", "queued"]
+"""What a message met when it was accepted."""
+Stop = Literal["aborted", "cancelled", "ended", "idle"]
+"""What came of stopping: a turn, a message taken back, nothing left to stop, nothing there."""
 WaitReason = Literal["agent", "approval", "outside"]
 """Who has the word while a turn waits: another agent, a person who is asked first, or somebody outside the house."""
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.config import Embeddings
 from coterie.core.announce import TraceBudget
@@ -25,7 +25,7 @@ from coterie.core.message import ImagePart, Message, Origin, check_text
 from coterie.core.ports import Embedder, Model, ProviderState
 from coterie.core.session import Session
 from coterie.core.tool import ToolSource
-from coterie.core.turn import ACTIVE, ENDED, Claim, InboxEntry, TurnJob, TurnState
+from coterie.core.turn import ACTIVE, ENDED, Claim, InboxEntry, Reception, Stop, TurnJob, TurnState
 from coterie.engine.access import Access
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
@@ -47,11 +47,10 @@ from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.limits import Limits
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Slots
-from coterie.engine.turns.stopping import Ending, Stopping
+from coterie.engine.turns.stopping import Stopping
 from coterie.engine.turns.tool_calls import ToolCalls
 from coterie.engine.turns.transcripts import Transcripts
 from coterie.engine.turns.turns import Turns
-from coterie.engine.turns.under_way import Status
 from coterie.engine.turns.waking import LocalWaker
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Receipt:
 
     message_id: str
     run_id: str
-    status: Status
+    status: Reception
     session: Session
 
 
@@ -202,7 +201,7 @@ class Gateway:
             if key is not None and (first := change.tx.turns.repeated(session.id, key)) is not None:
                 if first[1] != body_hash:
                     raise Conflict("this idempotency key was used with another message")
-                status: Status = "queued" if first[0].state is TurnState.QUEUED else "started"
+                status: Reception = "queued" if first[0].state is TurnState.QUEUED else "started"
                 return Receipt(first[0].message_id, first[0].run_id, status, session)
             return change.ask(
                 session,
@@ -285,17 +284,17 @@ class Gateway:
 
         return await self.store.look(look)
 
-    async def abort(self, run_id: str) -> Ending:
+    async def abort(self, run_id: str) -> Stop:
         return await self.stopping.abort(run_id)
 
-    async def cancel_queued(self, run_id: str) -> Ending:
+    async def cancel_queued(self, run_id: str) -> Stop:
         return await self.stopping.cancel_queued(run_id)
 
-    async def stop_session(self, ref: str) -> tuple[Ending | Literal["idle"], str | None]:
+    async def stop_session(self, ref: str) -> tuple[Stop, str | None]:
         """Stop whatever runs in a session and for it."""
         session, jobs, _ = await self.queue(ref)
         run_id = next((job.run_id for job in jobs if job.state in ACTIVE), None)
-        state: Ending | Literal["idle"] = "idle" if run_id is None else await self.abort(run_id)
+        state: Stop = "idle" if run_id is None else await self.abort(run_id)
         if await self.stopping.children_of_session(session.id) and run_id is None:
             state = "aborted"
         return state, run_id

@@ -15,10 +15,9 @@ from coterie.core.events import ChatState, final_fields
 from coterie.core.message import ImagePart, Message, Origin, ToolCall, Usage
 from coterie.core.session import Session
 from coterie.core.transcript import Transcript
-from coterie.core.turn import InboxEntry, TurnJob, TurnKind, TurnState, WaitReason
+from coterie.core.turn import InboxEntry, Reception, TurnJob, TurnKind, TurnState, WaitReason
 from coterie.engine.turns.announcing import announce, close_run, settle
 from coterie.engine.turns.drafts import error_note
-from coterie.engine.turns.under_way import Status
 from coterie.store.turn_writes import TurnWrites
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Asked:
     session: Session
     job: TurnJob
     agent_id: str
-    status: Status = "queued"
+    status: Reception = "queued"
 
 
 class TurnChange:

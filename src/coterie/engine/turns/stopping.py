@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from coterie.core.announce import SubagentRun
 from coterie.core.errors import Conflict, NotFound
 from coterie.core.session import Session
-from coterie.core.turn import TurnJob, TurnState
+from coterie.core.turn import Stop, TurnJob, TurnState
 from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.turns import Turns
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
 
 STOPPED = "it was stopped together with what asked for it"
-Ending = Literal["aborted", "cancelled", "ended"]
 
 
 class Stopping:
@@ -25,20 +24,20 @@ class Stopping:
         self._store = store
         self._turns = turns
 
-    async def abort(self, run_id: str, reason: str | None = None) -> Ending:
+    async def abort(self, run_id: str, reason: str | None = None) -> Stop:
         """Stop a turn and what others do for it, or take a waiting message back. Says which.
 
         With a reason it ends as an error that says so, else as stopped by a person.
         """
         session, job = await self._find(run_id)
         if await self._turns.under_way.abort(job.session_id, run_id, reason):
-            ending: Ending = "aborted"
+            ending: Stop = "aborted"
         else:
             ending = await self._take_back(session, job, reason)
         await self.children_of_run(run_id)
         return ending
 
-    async def cancel_queued(self, run_id: str) -> Ending:
+    async def cancel_queued(self, run_id: str) -> Stop:
         """Take a message back that no model has seen."""
         session, job = await self._find(run_id)
         if job.state is not TurnState.QUEUED:
@@ -76,8 +75,8 @@ class Stopping:
             raise NotFound(f"there is no run {run_id[:100]!r}")
         return session, job
 
-    async def _take_back(self, session: Session, job: TurnJob, reason: str | None) -> Ending:
-        def take(change: TurnChange) -> Ending:
+    async def _take_back(self, session: Session, job: TurnJob, reason: str | None) -> Stop:
+        def take(change: TurnChange) -> Stop:
             if change.cancel_queued(session, job, reason):
                 return "cancelled"
             if job.kind == "wake" and change.end(session, job, TurnState.CANCELLED, ours=False):

@@ -6,12 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 from coterie.core.session import Session
-
-Status = Literal["started", "steering", "queued"]
-"""What becomes of a message: it begins at once, takes over at the next boundary, or waits for its turn."""
+from coterie.core.turn import Reception
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +66,7 @@ class UnderWay:
         self._quiet: dict[str, asyncio.Event] = {}
         """Sessions in which nothing may run now; each event says when that is over."""
 
-    def status(self, session: Session, agent_id: str) -> Status:
+    def status(self, session: Session, agent_id: str) -> Reception:
         """What will become of a message that came in for this session just now."""
         worker = self.workers.get(session.id)
         if worker is None or (worker.run_id is None and not worker.may_have_work):

@@ -2,109 +2,65 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from coterie.api.method import invalid
-from coterie.api.openai import (
+from coterie.api.operation import Post, Streamed, operation
+from coterie.api.operations.openai import (
     PREFIX,
     ChatMessage,
-    Sent,
+    OpenAI,
+    OpenAIReply,
+    OpenAIRequest,
     checked,
-    failure,
     named_agent,
-    reason,
     said,
-    sse,
-    with_pings,
 )
+from coterie.api.streaming import PING, Sent, reason, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.session import api_key
-from coterie.engine.access import Caller
 from coterie.engine.gateway import Engine, Gateway
 from coterie.engine.turns.sessions import Said
 
 RESPONSE = "resp_"
 
 
-class InputItem(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class InputItem(OpenAI):
     type: str | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: str | list[dict[str, Any]] | None = None
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(OpenAIRequest):
     """What of the OpenAI request counts here."""
 
-    model_config = ConfigDict(extra="allow")
-
-    model: Annotated[str, Field(max_length=200)]
     input: str | list[InputItem]
     instructions: str | None = None
-    stream: bool | None = False
-    user: Annotated[str, Field(max_length=500)] | None = None
     previous_response_id: Annotated[str, Field(max_length=200)] | None = None
 
 
-def router(gateway: Gateway, needs: Any) -> APIRouter:
-    routes = APIRouter(tags=["openai"])
-    body = {
-        "content": {"application/json": {"schema": ResponsesRequest.model_json_schema()}},
-        "required": True,
-    }
-    answer = {
-        "200": {
-            "description": "The response, whole or as server-sent events.",
-            "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
-        }
-    }
-
-    @routes.post(
-        "/v1/responses", openapi_extra={"requestBody": body, "responses": answer}, response_class=JSONResponse
-    )
-    async def create_response(request: Request, caller: Caller = needs("write")) -> Response:
-        """One turn. `previous_response_id` goes on in the session of that response."""
-        return await _respond(gateway, request)
-
-    return routes
-
-
-async def _respond(gateway: Gateway, request: Request) -> Response:
-    raw = await request.body()
-    try:
-        asked = ResponsesRequest.model_validate_json(raw)
-    except ValidationError as error:
-        raise invalid(error) from None
-    agent_id = named_agent(gateway, asked.model)
-    run_id = await _begin(gateway.engine, request, asked, agent_id, hashlib.sha256(raw).hexdigest())
+@operation("openai.responses", "write", http=Post("/v1/responses"), rpc=False, own_keys=True)
+async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIReply | Streamed:
+    """One turn. `previous_response_id` goes on in the session of that response."""
+    agent_id = named_agent(gateway, params.model)
+    run_id = await _begin(gateway.engine, params, agent_id)
     model = f"{PREFIX}{agent_id}"
-    if asked.stream:
-        return StreamingResponse(_events(gateway.engine, run_id, model), media_type="text/event-stream")
-    last = None
-    async for event in gateway.engine.follow(run_id):
-        last = event
-    if last is None or last.state != "final":
-        return failure(last)
-    return JSONResponse(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
+    if params.stream:
+        return Streamed(_events(gateway.engine, run_id, model))
+    last = await reply(gateway.engine, run_id)
+    return OpenAIReply(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
 
 
-async def _begin(
-    engine: Engine, request: Request, asked: ResponsesRequest, agent_id: str, body_hash: str
-) -> str:
+async def _begin(engine: Engine, asked: ResponsesRequest, agent_id: str) -> str:
     earlier, now = _conversation(asked)
     checked(now)
-    named = request.headers.get("x-coterie-session")
-    again = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
-    if again and (job := await engine.attach_anywhere(body_hash)) is not None:
+    body_hash = asked.body_hash
+    if asked.is_repeat and (job := await engine.attach_anywhere(body_hash)) is not None:
         return job.run_id
+    named = asked.x_coterie_session
     if named is None and asked.previous_response_id is not None:
         outcome = await engine.outcome(asked.previous_response_id.removeprefix(RESPONSE))
         named = outcome.job.session_id
@@ -116,8 +72,9 @@ async def _begin(
         raise InvalidRequest(
             f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
         )
-    key = request.headers.get("idempotency-key")
-    receipt = await engine.submit(named, now.text, images=now.images, key=key, body_hash=body_hash)
+    receipt = await engine.submit(
+        named, now.text, images=now.images, key=asked.idempotency_key, body_hash=body_hash
+    )
     return receipt.run_id
 
 
@@ -151,7 +108,7 @@ async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[byte
     def event(kind: str, **fields: Any) -> bytes:
         nonlocal number
         number += 1
-        return f"event: {kind}\n".encode() + sse({"type": kind, "sequence_number": number - 1, **fields})
+        return sse({"type": kind, "sequence_number": number - 1, **fields}, kind)
 
     item_id = f"msg_{run_id}"
     item = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
@@ -164,7 +121,7 @@ async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[byte
     sent = Sent()
     async for one in with_pings(engine.follow(run_id)):
         if one is None:
-            yield b": ping\n\n"
+            yield PING
         elif one.state == "delta":
             if fresh := sent.fresh(one.attempt, one.fields["text"]):
                 yield event("response.output_text.delta", **place, delta=fresh)

@@ -1,46 +1,3 @@
-"""The page at /docs: reads the OpenAPI document with the visitor's token and shows it. No third party is asked."""
-
-HTML = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Coterie API</title>
-<link rel="stylesheet" href="/docs/page.css">
-<script src="/docs/page.js" defer></script>
-</head>
-<body>
-<header><h1>Coterie API</h1><p id="about">Reading the document…</p></header>
-<form id="ask" hidden>
-<label for="token">Token</label>
-<input id="token" type="password" autocomplete="off" placeholder="as printed by coterie serve">
-<button>Show</button>
-</form>
-<main id="api"></main>
-</body>
-</html>
-"""
-
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #3564c8; }
-@media (prefers-color-scheme: dark) { :root { --accent: #8fb1ff; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1.5rem; }
-h1 { margin: 0; } h2 { margin: 2rem 0 .5rem; text-transform: capitalize; }
-header p { margin: .2rem 0 1rem; }
-details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; background: var(--soft); }
-summary { padding: .5rem .8rem; cursor: pointer; display: flex; gap: .8rem; flex-wrap: wrap; align-items: baseline; }
-summary:focus-visible { outline: 2px solid var(--accent); }
-.verb { font: 700 .8rem ui-monospace, monospace; color: var(--accent); min-width: 4rem; }
-code, pre { font: .875rem/1.5 ui-monospace, monospace; }
-.what { opacity: .75; }
-.body { padding: 0 .8rem .8rem; }
-pre { overflow-x: auto; border: 1px solid var(--line); border-radius: .3rem; padding: .6rem; margin: .3rem 0; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .2rem .6rem .2rem 0; vertical-align: top; }
-h3 { margin: .8rem 0 .2rem; font-size: 1rem; }
-input, button { font: inherit; padding: .3rem .6rem; }
-"""
-
-SCRIPT = """
 'use strict';
 const make = (tag, text, name) => {
   const node = document.createElement(tag);
@@ -78,7 +35,7 @@ function sketch(schema, all, depth) {
     const needed = new Set(real.required || []);
     const lines = Object.entries(real.properties).map(([key, value]) =>
       pad + key + (needed.has(key) ? '' : '?') + ': ' + sketch(value, all, depth + 1));
-    return '{\\n' + lines.join(',\\n') + '\\n' + '  '.repeat(depth) + '}';
+    return '{\n' + lines.join(',\n') + '\n' + '  '.repeat(depth) + '}';
   }
   return real.type || 'any';
 }
@@ -147,4 +104,3 @@ ask.addEventListener('submit', event => {
   show();
 });
 show();
-"""

@@ -5,36 +5,33 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
-from fastapi.responses import Response, StreamingResponse
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from coterie.api.chat_methods import attached
-from coterie.api.openai import content_of, failure, sse, with_pings
-from coterie.api.payloads import Answer, Attachment
+from coterie.api.operation import Post, Streamed, operation
+from coterie.api.operations.chat import Attachment, attached
+from coterie.api.shapes import Answer, Change, SessionName, Shape
+from coterie.api.streaming import PING, content_of, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.events import LAST
 from coterie.core.message import ImagePart
 from coterie.core.session import dm_key, group_key
-from coterie.core.wire import Wire
-from coterie.engine.access import Caller
 from coterie.engine.gateway import Engine, Gateway, Receipt
 
 Short = Annotated[str, Field(max_length=500)]
 
 
-class GatewayMessage(Wire):
+class GatewayMessage(Shape):
     role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]] = Field(
         description="Text, or text and image_url parts as in the OpenAI protocol."
     )
 
 
-class GatewayChat(Wire):
+class GatewayChat(Change):
     """Where the message comes from: a session, or a peer on a channel."""
 
-    session_key: Annotated[str, Field(max_length=1000)] | None = None
+    session_key: SessionName | None = None
     channel: Short | None = None
     peer_id: Short | None = None
     chat_id: Short | None = None
@@ -70,32 +67,17 @@ class GatewayReply(Answer):
     run_id: str
 
 
-def router(gateway: Gateway, needs: Any) -> APIRouter:
-    routes = APIRouter(tags=["sessions"])
-    streamed: dict[int | str, dict[str, Any]] = {
-        200: {
-            "model": GatewayReply,
-            "content": {"text/event-stream": {}},
-            "description": "The reply, or its events.",
-        }
-    }
-
-    @routes.post("/api/gateway/chat", responses=streamed, response_model=GatewayReply)
-    async def gateway_chat(body: GatewayChat, caller: Caller = needs("write")) -> Response | GatewayReply:
-        """One message in, its answer out. With `stream`, as server-sent events."""
-        engine = gateway.engine
-        text, images = body.said
-        receipt = await engine.submit(_session(gateway, body), text, images=images, meta=_sender(body))
-        if body.stream:
-            return StreamingResponse(_events(engine, receipt), media_type="text/event-stream")
-        last = None
-        async for event in engine.follow(receipt.run_id):
-            last = event
-        if last is None or last.state != "final":
-            return failure(last)
-        return _reply(engine, receipt, last.fields["text"])
-
-    return routes
+@operation("gateway.chat", "write", http=Post("/api/gateway/chat"), rpc=False, own_keys=True)
+async def gateway_chat(gateway: Gateway, params: GatewayChat) -> GatewayReply | Streamed:
+    """One message in, its answer out. With `stream`, as server-sent events."""
+    engine = gateway.engine
+    text, images = params.said
+    receipt = await engine.submit(
+        _session(gateway, params), text, images=images, meta=_sender(params), key=params.idempotency_key
+    )
+    if params.stream:
+        return Streamed(_events(engine, receipt))
+    return _reply(engine, receipt, (await reply(engine, receipt.run_id)).fields["text"])
 
 
 def _session(gateway: Gateway, body: GatewayChat) -> str:
@@ -134,10 +116,10 @@ async def _events(engine: Engine, receipt: Receipt) -> AsyncIterator[bytes]:
     """Each chat event under its state; the last one holds the reply."""
     async for event in with_pings(engine.follow(receipt.run_id)):
         if event is None:
-            yield b": ping\n\n"
+            yield PING
             continue
         payload = {to_camel(key): value for key, value in event.payload().items()}
         if event.state in LAST:
             text = event.fields.get("text", "")
             payload |= _reply(engine, receipt, text).model_dump(by_alias=True)
-        yield f"event: {event.state}\n".encode() + sse(payload)
+        yield sse(payload, event.state)

@@ -1,0 +1,229 @@
+"""/v1: any OpenAI client can talk to the household; each agent is a model."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from coterie.api.operation import Get, Post, Streamed, operation
+from coterie.api.shapes import Change, Nothing
+from coterie.api.streaming import PING, Sent, content_of, reason, reply, sse, with_pings
+from coterie.core.agent import AgentState
+from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.message import Role
+from coterie.core.session import api_key
+from coterie.engine.gateway import Engine, Gateway, check_message
+from coterie.engine.turns.sessions import Said
+
+PREFIX = "coterie/"
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+
+
+class OpenAI(BaseModel):
+    """A value of OpenAI's protocol; keys that mean nothing here are left alone."""
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+
+class OpenAIRequest(Change):
+    """What an OpenAI request says beside its body."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=None)
+
+    HEADERS = {
+        **Change.HEADERS,
+        "X-Coterie-Session": "x_coterie_session",
+        "X-Stainless-Retry-Count": "x_stainless_retry_count",
+    }
+
+    model: Annotated[str, Field(max_length=200, description="coterie/<agent>")]
+    stream: bool | None = False
+    user: Annotated[str, Field(max_length=500)] | None = None
+    x_coterie_session: str | None = Field(None, description="The session outright, by id or key.")
+    x_stainless_retry_count: str | None = Field(
+        None, description="As the SDKs count: a repeat with the same body goes on with the run under way."
+    )
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.x_stainless_retry_count not in (None, "", "0")
+
+    @property
+    def body_hash(self) -> str:
+        body = self.model_dump_json(exclude=set(self.HEADERS.values()))
+        return hashlib.sha256(body.encode()).hexdigest()
+
+
+class ChatMessage(OpenAI):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+
+
+class StreamOptions(OpenAI):
+    include_usage: bool = False
+
+
+class ChatRequest(OpenAIRequest):
+    """What of the OpenAI request counts here; the rest is accepted and left to the agent's own settings."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    stream_options: StreamOptions | None = None
+
+
+class OpenAIReply(RootModel[dict[str, Any]]):
+    """As OpenAI's documentation tells it."""
+
+
+class ModelEntry(OpenAI):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["coterie"] = "coterie"
+
+
+class ModelEntries(OpenAI):
+    object: Literal["list"] = "list"
+    data: list[ModelEntry]
+
+
+@operation("openai.models", "read", http=Get("/v1/models"), rpc=False)
+def list_models(gateway: Gateway, params: Nothing) -> ModelEntries:
+    """Each visible agent as a model."""
+    agents = gateway.registry.agents()
+    shown = [a for a in agents if a.state is AgentState.ACTIVE and a.spec.get("ui_visible") is not False]
+    created = int(gateway.started)
+    return ModelEntries(data=[ModelEntry(id=f"{PREFIX}{agent.id}", created=created) for agent in shown])
+
+
+@operation("openai.chat", "write", http=Post("/v1/chat/completions"), rpc=False, own_keys=True)
+async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply | Streamed:
+    """One turn. With `user`, in that user's lasting session; without, over the messages given."""
+    engine = gateway.engine
+    agent_id = named_agent(gateway, params.model)
+    run_id = await _begin(engine, params, agent_id, _last_of_user(params))
+    model = f"{PREFIX}{agent_id}"
+    if params.stream:
+        usage = params.stream_options is not None and params.stream_options.include_usage
+        return Streamed(_events(engine, run_id, model, usage))
+    last = await reply(engine, run_id)
+    message = {"role": "assistant", "content": last.fields["text"]}
+    return OpenAIReply(
+        {
+            "id": f"chatcmpl-{run_id}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model,
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": _usage(last.fields["usage"]),
+        }
+    )
+
+
+async def _begin(engine: Engine, asked: ChatRequest, agent_id: str, said: Said) -> str:
+    """The run that answers this request: a new one, or the one that the same request began before."""
+    body_hash = asked.body_hash
+    if asked.x_coterie_session is None and asked.user is None:
+        if asked.is_repeat and (job := await engine.attach_anywhere(body_hash)) is not None:
+            return job.run_id
+        ref = (await engine.sessions.one_off(agent_id, _earlier(asked))).id
+    else:
+        ref = asked.x_coterie_session or api_key(agent_id, asked.user or "")
+        if asked.is_repeat:
+            try:
+                job = await engine.attach(await engine.sessions.get(ref), body_hash)
+            except NotFound:
+                job = None
+            if job is not None:
+                return job.run_id
+    receipt = await engine.submit(
+        ref, said.text, images=said.images, key=asked.idempotency_key, body_hash=body_hash
+    )
+    return receipt.run_id
+
+
+async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> AsyncIterator[bytes]:
+    """The reply as OpenAI streams it. Leaving early stops nothing."""
+    base = {
+        "id": f"chatcmpl-{run_id}",
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": model,
+    }
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    sent = Sent()
+    usage: dict[str, Any] = {}
+    async for event in with_pings(engine.follow(run_id)):
+        if event is None:
+            yield PING
+        elif event.state == "delta":
+            if fresh := sent.fresh(event.attempt, event.fields["text"]):
+                yield chunk({"content": fresh})
+        elif event.state == "thinking":
+            yield chunk({"reasoning_content": event.fields["text"]})
+        elif event.state == "tool_start":
+            sent.reply_ended()
+        elif event.state == "final":
+            usage = _usage(event.fields["usage"])
+            if rest := sent.rest(event.fields.get("text", "")):
+                yield chunk({"content": rest})
+        elif event.state in ("error", "aborted"):
+            yield sse({"error": {"code": "UNAVAILABLE", "message": reason(event), "type": "server_error"}})
+            yield b"data: [DONE]\n\n"
+            return
+    yield chunk({}, "stop")
+    if with_usage:
+        yield sse({**base, "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def named_agent(gateway: Gateway, model: str) -> str:
+    agent_id = gateway.engine.brains.named(model.removeprefix(PREFIX))
+    if agent_id is None:
+        raise NotFound(f"the model {model[:100]!r} does not exist; /v1/models lists those that do")
+    return agent_id
+
+
+def checked(now: Said) -> Said:
+    """Before anything is made for it."""
+    check_message(now.text, now.images)
+    return now
+
+
+def said(message: ChatMessage) -> Said:
+    text, images = content_of(message.content)
+    return Said(_ROLES[message.role], text, images if message.role == "user" else ())
+
+
+def _last_of_user(asked: ChatRequest) -> Said:
+    last = asked.messages[-1]
+    if last.role != "user":
+        raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
+    return checked(said(last))
+
+
+def _earlier(asked: ChatRequest) -> list[Said]:
+    """The history that a one-off request brings, without calls to tools that are the client's own."""
+    found = [said(m) for m in asked.messages[:-1] if m.role in _ROLES]
+    return [one for one in found if one.text.strip() or one.images]
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+    }
