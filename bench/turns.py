@@ -36,7 +36,7 @@ from bench.house import (
 )
 from bench.line import Line, closed_loop
 from bench.row import Row, at_least, at_most, markdown, plain
-from coterie.app import opened, running_engine
+from coterie.app import opened
 from coterie.core.clock import now_iso
 from coterie.core.message import Message
 from coterie.core.session import Session, api_key
@@ -365,7 +365,7 @@ async def _counted_turn(home: Path) -> tuple[list[str], int]:
         transport = httpx.ASGITransport(create_app(gateway, lifespan, "127.0.0.1"))
         headers = {"Authorization": f"Bearer {token}"}
         async with (
-            running_engine(gateway),
+            gateway.running(),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client,
         ):
             for text in ("first", "second"):

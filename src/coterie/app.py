@@ -261,9 +261,3 @@ def examine(home: Home, *, fix: bool) -> list[Finding]:
     except CoterieError as error:
         findings.append(Finding("problem", error.message))
     return findings
-
-
-@contextlib.asynccontextmanager
-async def running_engine(gateway: Gateway, *, run: bool = True) -> AsyncIterator[None]:
-    async with gateway.running() if run else contextlib.nullcontext():
-        yield

@@ -168,9 +168,9 @@ async def happens(house: House, world: World, event: tuple[str, int]) -> None:
     what, number = event
     actions: dict[str, Callable[[], Awaitable[object]]] = {
         "send": lambda: _send(house, world, number),
-        "abort": lambda: _on_run(world, number, house.engine.abort),
-        "cancel": lambda: _on_run(world, number, house.engine.cancel_queued),
-        "switch": lambda: house.engine.sessions.set_agent(MAIN, ("main", "rose")[number]),
+        "abort": lambda: _on_run(world, number, house.gateway.abort),
+        "cancel": lambda: _on_run(world, number, house.gateway.cancel_queued),
+        "switch": lambda: house.gateway.sessions.set_agent(MAIN, ("main", "rose")[number]),
         "clear": lambda: _clear(house, world, number),
         "fork": lambda: _fork(house, world, number),
         "let": lambda: _let(number),
@@ -210,13 +210,13 @@ async def _on_run(world: World, number: int, act: Callable[[str], Awaitable[str]
 
 
 async def _clear(house: House, world: World, number: int) -> None:
-    session = await house.engine.sessions.get(world.sessions[number % len(world.sessions)])
+    session = await house.gateway.sessions.get(world.sessions[number % len(world.sessions)])
     world.cleared.add(session.id)
-    await house.engine.sessions.clear(session.id)
+    await house.gateway.sessions.clear(session.id)
 
 
 async def _fork(house: House, world: World, number: int) -> None:
-    world.sessions.append((await house.engine.sessions.fork(MAIN, at_seq=number)).id)
+    world.sessions.append((await house.gateway.sessions.fork(MAIN, at_seq=number)).id)
 
 
 async def _let(number: int) -> None:
@@ -229,7 +229,7 @@ async def check(house: House, world: World) -> None:
     assert len(set(world.effects)) == len(world.effects), "a call that must not be repeated was"
     by_session: dict[str, list[tuple[str, str]]] = {}
     for receipt, text in world.accepted:
-        outcome = await house.engine.outcome(receipt.run_id)
+        outcome = await house.gateway.outcome(receipt.run_id)
         assert outcome.state in ENDED
         if receipt.session.id in world.cleared:
             continue

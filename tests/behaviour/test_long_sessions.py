@@ -52,15 +52,15 @@ def test_two_thousand_turns_in_a_small_window(home: Path) -> None:
         history = await house.history()
         said = [m for m in history if m.role == "user"]
         assert len(said) == TURNS and said[0].text == FACT, "everything stays"
-        [(_, hit)] = await house.engine.sessions.search("third flowerpot", agent_id=None, limit=5)
+        [(_, hit)] = await house.gateway.sessions.search("third flowerpot", agent_id=None, limit=5)
         assert hit.seq == 1
         summaries = [m for m in history if m.meta and "compaction" in m.meta]
         assert len(summaries) > 5
         assert all(m.text.startswith("Summary of messages 1 to ") for m in summaries)
         # The same rows give the same request after a restart.
-        before = house.engine.turns.transcripts.get(history_id(house)).sendable()
-        house.engine.turns.transcripts.drop(history_id(house))
-        after = house.engine.turns.transcripts.get(history_id(house)).sendable()
+        before = house.gateway.turns.transcripts.get(history_id(house)).sendable()
+        house.gateway.turns.transcripts.drop(history_id(house))
+        after = house.gateway.turns.transcripts.get(history_id(house)).sendable()
         assert [m.text for m in before] == [m.text for m in after]
 
     def history_id(house: House) -> str:

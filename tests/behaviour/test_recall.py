@@ -197,17 +197,17 @@ def test_search_holds_when_the_file_is_written_anew(home: Path) -> None:
                 await talk(
                     house, "dot", f"Berth {number} belongs to the boat number {number}0.", f"day{number}"
                 )
-            await house.engine.sessions.delete("agent:dot:dm:day0")
-            await house.engine.sessions.delete("agent:dot:dm:day2")
+            await house.gateway.sessions.delete("agent:dot:dm:day0")
+            await house.gateway.sessions.delete("agent:dot:dm:day2")
             with sqlite3.connect(house.home / "coterie.db") as file:
                 file.execute("VACUUM")
             file.close()
             for number in (1, 3):
-                found = await house.engine.sessions.search(f"berth {number}", agent_id=None, limit=5)
+                found = await house.gateway.sessions.search(f"berth {number}", agent_id=None, limit=5)
                 assert [m.text[:7] for _, m in found] == [f"Berth {number}"]
             await talk(house, "dot", "Berth 9 belongs to nobody.", "later")
-            await house.engine.sessions.delete("agent:dot:dm:day3")
-            found = await house.engine.sessions.search("berth", agent_id=None, limit=5)
+            await house.gateway.sessions.delete("agent:dot:dm:day3")
+            found = await house.gateway.sessions.search("berth", agent_id=None, limit=5)
             assert sorted(m.text[:7] for _, m in found) == ["Berth 1", "Berth 9"]
 
     run(story())

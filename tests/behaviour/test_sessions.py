@@ -149,7 +149,7 @@ def test_two_peers_never_share_a_key(one: str, other: str) -> None:
 def test_a_key_or_an_id_finds_it_and_default_is_whoever_it_is_now(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             await house.say("hi", "agent:rose:direct:Ann")
             found = await sessions.get("agent:rose:dm:Ann")
             assert found.key == "agent:rose:dm:Ann" and found.agent_id == "rose"
@@ -172,7 +172,7 @@ def test_a_session_sticks_to_its_agent_and_null_reads_as_the_default(home: Path)
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
             await house.say("hi")
-            session = await house.engine.sessions.get(MAIN)
+            session = await house.gateway.sessions.get(MAIN)
             house.gateway.registry.set_default("rose")
             await house.say("again")
             assert (await house.history())[-1].agent_id == "main"
@@ -180,11 +180,11 @@ def test_a_session_sticks_to_its_agent_and_null_reads_as_the_default(home: Path)
                 tx.sessions.save(replace(session, agent_id=None))
             await house.say("and again")
             assert (await house.history())[-1].agent_id == "rose"
-            assert (await house.engine.sessions.get(MAIN)).agent_id is None  # no backfill
+            assert (await house.gateway.sessions.get(MAIN)).agent_id is None  # no backfill
             house.gateway.registry.set_default("miles")
             await house.say("once more")
             assert [m.agent_id for m in await house.history()] == ["main"] * 4 + ["rose"] * 2 + ["miles"] * 2
-            listed, _ = await house.engine.sessions.list(agent_id="miles")
+            listed, _ = await house.gateway.sessions.list(agent_id="miles")
             assert [s.id for s in listed] == [session.id]
 
     run(story())
@@ -193,7 +193,7 @@ def test_a_session_sticks_to_its_agent_and_null_reads_as_the_default(home: Path)
 def test_a_new_session_takes_the_agent_that_was_viewed(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             rose = await sessions.create(agent_id="rose", name="  with   Rose ")
             assert (rose.name, rose.key) == ("with Rose", f"agent:rose:web:{rose.id}")
             assert (await sessions.create(from_session=rose.key)).agent_id == "rose"
@@ -218,14 +218,14 @@ def test_sessions_of_an_archived_agent_run_as_the_default_with_one_warning(
             house.gateway.registry.delete("rose")
             for n in range(3):
                 await house.say(f"message {n}", key)
-            assert (await house.engine.sessions.get(key)).agent_id == "rose"
+            assert (await house.gateway.sessions.get(key)).agent_id == "rose"
             assert [m.agent_id for m in await house.history(key)] == ["rose"] * 2 + ["main"] * 6
             house.gateway.registry.restore("rose")
             await house.say("back", key)
             assert (await house.history(key))[-1].agent_id == "rose"
             # A person may also settle it for good.
             house.gateway.registry.delete("rose")
-            await house.engine.sessions.set_agent(key, "main")
+            await house.gateway.sessions.set_agent(key, "main")
             house.gateway.registry.restore("rose")
             await house.say("stays", key)
             assert (await house.history(key))[-1].agent_id == "main"
@@ -242,7 +242,7 @@ def test_a_fork_has_the_agent_the_history_and_the_overrides(home: Path) -> None:
     async def story() -> None:
         model = FunctionModel(echo)
         async with household(home, model, roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             source = await sessions.create(agent_id="rose", name="Trip")
             for n in range(3):
                 await house.say(f"message {n}", source.id)
@@ -287,7 +287,7 @@ def test_a_fork_in_the_middle_of_a_round_can_go_on(home: Path) -> None:
         async with household(home, model, tools=[work]) as house:
             first = await house.send("task")
             await begun.wait()
-            fork = await house.engine.sessions.fork(MAIN)
+            fork = await house.gateway.sessions.fork(MAIN)
             assert (await house.say("and here?", fork.id)).text == "fine"
             end.set()
             assert (await house.outcome(first)).text == "fine"
@@ -300,7 +300,7 @@ def test_a_fork_in_the_middle_of_a_round_can_go_on(home: Path) -> None:
 def test_new_hands_the_key_over(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             key = "agent:rose:telegram:dm:Ann"
             olds = []
             for n in range(3):
@@ -330,9 +330,9 @@ def test_a_switch_on_an_idle_session_leaves_a_marker(home: Path) -> None:
         model = FunctionModel(echo)
         async with household(home, model, roster=ROSTER) as house:
             await house.say("hi")
-            switched = await house.engine.sessions.set_agent(MAIN, "rose")
+            switched = await house.gateway.sessions.set_agent(MAIN, "rose")
             assert (switched.key, switched.agent_id) == (MAIN, "rose")
-            await house.engine.sessions.set_agent(MAIN, "rose")  # nothing to do
+            await house.gateway.sessions.set_agent(MAIN, "rose")  # nothing to do
             await house.say("who is there?")
             history = await house.history()
             marker = history[2]
@@ -345,10 +345,10 @@ def test_a_switch_on_an_idle_session_leaves_a_marker(home: Path) -> None:
             assert roles(history) == ["user", "assistant", "system", "user", "assistant"]
             assert [m.agent_id for m in history if m.role == "assistant"] == ["main", "rose"]
             with pytest.raises(NotFound):
-                await house.engine.sessions.set_agent(MAIN, "nobody")
+                await house.gateway.sessions.set_agent(MAIN, "nobody")
             house.gateway.registry.delete("miles")
             with pytest.raises(Conflict):
-                await house.engine.sessions.set_agent(MAIN, "miles")
+                await house.gateway.sessions.set_agent(MAIN, "miles")
 
     run(story())
 
@@ -362,14 +362,14 @@ def test_a_switch_in_mid_turn_lets_it_finish_and_absorbs_nothing(home: Path) -> 
             done = sum(m.role == "tool" for m in request.messages)
             asked.append((request.system.splitlines()[0], text))
             if text == "task" and done == 2:
-                await house.engine.sessions.set_agent(session.id, "miles")
+                await house.gateway.sessions.set_agent(session.id, "miles")
                 await house.send("after", session.id)
             return call("system_time") if text == "task" and done < 4 else f"answer to {text}"
 
         roster = "- {name: rose, system_prompt: Rose.}\n- {name: miles, system_prompt: Miles.}"
         model = FunctionModel(reply)
         async with household(home, model, roster=roster) as house:
-            session = await house.engine.sessions.create(agent_id="rose")
+            session = await house.gateway.sessions.create(agent_id="rose")
             task = await house.send("task", session.id)
             assert (await house.outcome(task)).text == "answer to task"
             await house.idle(session.id)
@@ -399,7 +399,7 @@ def test_a_marker_that_waits_behind_a_turn_survives_a_crash(home: Path) -> None:
             key = main_key("rose")
             first = await house.send("one", key)
             await begun.wait()
-            await house.engine.sessions.set_agent(key, "miles")
+            await house.gateway.sessions.set_agent(key, "miles")
             second = await house.send("two", key)
             await house.crash()
             await house.restart()
@@ -434,29 +434,29 @@ def test_clear_and_delete_stop_what_runs_first(home: Path, what: str) -> None:
 
         async with household(home, FunctionModel(reply)) as house:
             await house.say("before")
-            session = await house.engine.sessions.patch(MAIN, name="Kept", attributes={"a": 1}, pinned=True)
+            session = await house.gateway.sessions.patch(MAIN, name="Kept", attributes={"a": 1}, pinned=True)
             long = await house.send("long")
             queued = await house.send("queued")
             await until(lambda: "long" in begun)
             followers = [asyncio.create_task(house.events(r.run_id)) for r in (long, queued)]
             await asyncio.sleep(0)
             if what == "clear":
-                await house.engine.sessions.clear(MAIN)
+                await house.gateway.sessions.clear(MAIN)
             else:
-                await house.engine.sessions.delete(MAIN)
+                await house.gateway.sessions.delete(MAIN)
             assert [(await f)[-1].state for f in followers] == ["aborted", "aborted"]
             if what == "clear":
-                cleared = await house.engine.sessions.get(MAIN)
+                cleared = await house.gateway.sessions.get(MAIN)
                 assert (cleared.id, cleared.name, cleared.attributes) == (session.id, "Kept", {"a": 1})
                 assert cleared.pinned_at is not None and cleared.last_snippet is None
-                assert (await house.engine.outcome(long.run_id)).state is TurnState.ABORTED
-                assert (await house.engine.outcome(queued.run_id)).state is TurnState.CANCELLED
+                assert (await house.gateway.outcome(long.run_id)).state is TurnState.ABORTED
+                assert (await house.gateway.outcome(queued.run_id)).state is TurnState.CANCELLED
                 assert await house.history() == []
             else:
                 with pytest.raises(NotFound):
-                    await house.engine.sessions.get(session.id)
+                    await house.gateway.sessions.get(session.id)
                 with pytest.raises(NotFound):
-                    await house.engine.outcome(long.run_id)
+                    await house.gateway.outcome(long.run_id)
             assert (await house.say("after")).text == "answer to after"
             assert [m.text for m in await house.history()] == ["after", "answer to after"]
             assert begun == ["before", "long", "after"]
@@ -476,10 +476,10 @@ def test_clear_at_the_same_moment_as_an_abort(home: Path) -> None:
         async with household(home, FunctionModel(reply)) as house:
             receipts = [await house.send(f"message {n}") for n in range(3)]
             await until(lambda: begun)
-            await asyncio.gather(house.engine.abort(receipts[0].run_id), house.engine.sessions.clear(MAIN))
+            await asyncio.gather(house.gateway.abort(receipts[0].run_id), house.gateway.sessions.clear(MAIN))
             assert begun == ["message 0"]
             assert await house.history() == []
-            assert (await house.engine.queue(MAIN))[1] == []
+            assert (await house.gateway.queue(MAIN))[1] == []
 
     run(story())
 
@@ -490,7 +490,7 @@ def test_clear_at_the_same_moment_as_an_abort(home: Path) -> None:
 def test_rename_pin_attributes_and_the_order_of_the_list(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             made = [await sessions.create(agent_id="rose", name=f"s{n}") for n in range(4)]
 
             async def names() -> list[str | None]:
@@ -520,7 +520,7 @@ def test_rename_pin_attributes_and_the_order_of_the_list(home: Path) -> None:
 def test_pages_of_the_list_hold_every_session_once(home: Path, pins: int) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             for number in range(7):
                 made = await sessions.create(agent_id="rose", name=f"s{number}")
                 if number < pins:
@@ -543,7 +543,7 @@ def test_pages_of_the_list_hold_every_session_once(home: Path, pins: int) -> Non
 def test_a_conversation_that_nobody_used_yet_can_be_named_and_handed_over(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             assert (await sessions.patch("agent:rose:main", name="Rose")).name == "Rose"
             assert (await sessions.set_agent("agent:miles:main", "rose")).agent_id == "rose"
             with pytest.raises(NotFound):
@@ -555,7 +555,7 @@ def test_a_conversation_that_nobody_used_yet_can_be_named_and_handed_over(home: 
 def test_latest_is_the_most_recently_updated_live_one(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster=ROSTER) as house:
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             one = await sessions.create(agent_id="rose")
             two = await sessions.create(agent_id="rose")
 
@@ -597,7 +597,7 @@ def test_history_pages_in_both_directions(home: Path) -> None:
             await house.send("hold")
             waiting = await house.send("waits")
             await asyncio.sleep(0.01)
-            sessions = house.engine.sessions
+            sessions = house.gateway.sessions
             forward: list[Message] = []
             after: int | None = 0
             while after is not None:
@@ -634,15 +634,15 @@ def test_search_and_export_show_who_said_what(home: Path) -> None:
         async with household(home, FunctionModel(reply), roster=ROSTER) as house:
             await house.say("The BOAT at 100%", main_key("rose"))
             await house.say("what time is it?", main_key("rose"))
-            await house.engine.submit(
+            await house.gateway.submit(
                 main_key("rose"), "a boat from afar", origin="external", meta={"Key_Of": "mine"}
             )
             await house.idle(main_key("rose"))
             await house.say("no boat here", main_key("miles"))
-            await house.engine.sessions.set_agent(main_key("rose"), "miles")
+            await house.gateway.sessions.set_agent(main_key("rose"), "miles")
 
             async def found(query: str, agent: str | None = None) -> list[str]:
-                hits = await house.engine.sessions.search(query, agent_id=agent, limit=50)
+                hits = await house.gateway.sessions.search(query, agent_id=agent, limit=50)
                 return [m.text for _, m in hits if m.role == "user"]
 
             assert await found("boat") == ["no boat here", "a boat from afar", "The BOAT at 100%"]
@@ -654,7 +654,7 @@ def test_search_and_export_show_who_said_what(home: Path) -> None:
 
             lines = [
                 json.loads(line)
-                for line in (await house.engine.sessions.export(main_key("rose"), "jsonl")).splitlines()
+                for line in (await house.gateway.sessions.export(main_key("rose"), "jsonl")).splitlines()
             ]
             history = await house.history(main_key("rose"))
             assert [line["id"] for line in lines] == [m.id for m in history]
@@ -662,7 +662,7 @@ def test_search_and_export_show_who_said_what(home: Path) -> None:
             check_origins(history)
             external = next(line for line in lines if line["origin"] == "external")
             assert external["meta"] == {"Key_Of": "mine"}
-            markdown = await house.engine.sessions.export(main_key("rose"), "markdown")
+            markdown = await house.gateway.sessions.export(main_key("rose"), "markdown")
             for text in (
                 "The BOAT at 100%",
                 "I look",
@@ -673,7 +673,7 @@ def test_search_and_export_show_who_said_what(home: Path) -> None:
             ):
                 assert text in markdown
             # A fork keeps every origin.
-            fork = await house.engine.sessions.fork(main_key("rose"))
+            fork = await house.gateway.sessions.fork(main_key("rose"))
             assert [(m.origin, m.meta) for m in await house.history(fork.id)] == [
                 (m.origin, m.meta) for m in history
             ]

@@ -81,7 +81,7 @@ def position(messages: list[Message], text: str) -> int:
 async def check_task(house: House, task: Task, run_id: str, name: str) -> list[Message]:
     """The task ended under its own run id, with every step once and one final answer."""
     history = await house.history()
-    outcome = await house.engine.outcome(run_id)
+    outcome = await house.gateway.outcome(run_id)
     assert outcome.state is TurnState.DONE
     assert outcome.text == f"{name} is done"
     assert [m.run_id for m in history if m.text == f"{name} is done"] == [run_id]
@@ -304,7 +304,7 @@ def test_a_crash_at_any_commit_of_a_steered_task_loses_and_repeats_nothing(tmp_p
             await house.idle()
             history = await house.history()
             assert task.model.refused == []
-            assert (await house.engine.outcome(first.run_id)).text == "boat is done"
+            assert (await house.gateway.outcome(first.run_id)).text == "boat is done"
             assert [m.text for m in history if m.role == "assistant" and m.text] == [
                 "answer to a word",
                 "boat is done",
@@ -356,7 +356,7 @@ def test_queue_shows_what_runs_what_waits_and_what_was_interrupted(home: Path) -
 
             async def look() -> None:
                 await house.send("later")
-                _, jobs, waiting = await house.engine.queue(MAIN)
+                _, jobs, waiting = await house.gateway.queue(MAIN)
                 seen.append((*sorted(job.state.value for job in jobs), *(e.text for e in waiting)))
 
             task.during["boat 2"] = lambda: house.send("first")

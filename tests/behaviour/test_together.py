@@ -90,7 +90,7 @@ def spawning(task: str, **more: Any) -> Any:
 
 async def runs(house: House) -> list[SubagentRun]:
     """Oldest first."""
-    return [told.run for told in reversed(await house.engine.subagents.list())]
+    return [told.run for told in reversed(await house.gateway.subagents.list())]
 
 
 async def settled(house: House, session: str = MAIN) -> None:
@@ -99,7 +99,7 @@ async def settled(house: House, session: str = MAIN) -> None:
         await house.idle(session)
         if any(r.is_live for r in await runs(house)):
             await asyncio.sleep(0.002)
-        elif not (await house.engine.queue(session))[1]:
+        elif not (await house.gateway.queue(session))[1]:
             return
 
 
@@ -108,7 +108,7 @@ def lines(history: list[Message]) -> list[Message]:
 
 
 async def states(house: House) -> dict[str, tuple[str, str | None]]:
-    told = await house.engine.subagents.list()
+    told = await house.gateway.subagents.list()
     return {
         t.run.task: (t.announcement.state, t.announcement.reason) if t.announcement else ("none", None)
         for t in told
@@ -237,7 +237,7 @@ def test_the_four_strategies(home: Path) -> None:
             assert (await ask())["sessionId"] == second["sessionId"]
             named = await ask(session=first["sessionId"])
             assert (named["sessionId"], named["created"]) == (first["sessionId"], False)
-            other = await house.engine.sessions.create(agent_id="miles")
+            other = await house.gateway.sessions.create(agent_id="miles")
             assert "agent_session_error" in await ask(session=other.id)
             assert "agent_session_error" in await ask(session="nowhere")
             assert "agent_session_error" in await ask(session=MAIN)
@@ -285,7 +285,7 @@ def test_bad_requests_are_refused_and_change_nothing(home: Path, call_: Any, exp
             text = (await house.say("go")).text
             assert text.startswith("error: ") and expected in text
             assert await runs(house) == []
-            assert len((await house.engine.sessions.list())[0]) == 1
+            assert len((await house.gateway.sessions.list())[0]) == 1
 
     run(story())
 
@@ -312,11 +312,11 @@ def test_a_spawn_gives_a_receipt_and_its_result_is_used(home: Path) -> None:
                 "planks",
             )
             assert done.usage is not None and done.started_at and done.ended_at
-            child = await house.engine.sessions.get(receipt["childSessionKey"])
+            child = await house.gateway.sessions.get(receipt["childSessionKey"])
             assert (child.kind, child.deliver, child.parent_id) == (
                 "subagent",
                 False,
-                (await house.engine.sessions.get(MAIN)).id,
+                (await house.gateway.sessions.get(MAIN)).id,
             )
             assert (await house.history())[-1].text == "all in: Rose says: count the planks"
 
@@ -400,7 +400,7 @@ def test_the_bounds_of_one_session_and_of_one_agent(home: Path) -> None:
                 return sum(r.status == "running" for r in mine)
 
             await house.say("go")
-            rose = (await house.engine.sessions.create(agent_id="rose")).key
+            rose = (await house.gateway.sessions.create(agent_id="rose")).key
             await house.say("go", rose)
             while (await running_of(MAIN), await running_of(rose)) != (3, 2):
                 await asyncio.sleep(0.005)
@@ -645,9 +645,9 @@ def test_cancelling_a_run_tells_its_requester_once(home: Path) -> None:
             await house.say("go")
             [live] = await runs(house)
             await until(lambda: any("hang task" in last_user(r) for _, r in minds.seen))
-            told = await house.engine.subagents.cancel(live.run_id)
+            told = await house.gateway.subagents.cancel(live.run_id)
             assert (told.run.status, told.run.error) == ("error", "cancelled")
-            assert (await house.engine.subagents.cancel(live.run_id)).run.error == "cancelled"
+            assert (await house.gateway.subagents.cancel(live.run_id)).run.error == "cancelled"
             await settled(house)
             [line] = lines(await house.history())
             assert line.meta is not None and line.meta["announce"]["result"]["status"] == "cancelled"
@@ -671,10 +671,10 @@ def test_deleting_a_run_drops_no_announcement(home: Path) -> None:
             receipt = await house.send("go")
             while not (found := await runs(house)) or found[0].is_live:
                 await asyncio.sleep(0.002)
-            await house.engine.subagents.delete(found[0].run_id)
+            await house.gateway.subagents.delete(found[0].run_id)
             assert await runs(house) == []
             with pytest.raises(NotFound):
-                await house.engine.sessions.get(found[0].session_key)
+                await house.gateway.sessions.get(found[0].session_key)
             release.set()
             await house.outcome(receipt)
             await settled(house)
@@ -721,7 +721,7 @@ def test_with_the_default_depth_who_is_asked_cannot_ask(home: Path) -> None:
             assert not {"agents_message", "subagents_spawn"} & {t.name for t in asked.tools}
             assert "Agents you can ask" not in asked.system
             # The same agent, asked by a person, may.
-            rose = await house.engine.sessions.create(agent_id="rose")
+            rose = await house.gateway.sessions.create(agent_id="rose")
             assert json.loads((await house.say("two", rose.key)).text.split("; ")[0])["status"] == "complete"
 
     run(story())
@@ -808,7 +808,7 @@ def test_latest_or_create_passes_over_a_session_that_waits(home: Path) -> None:
         minds.says["ask rose"] = once(asking("rose", "quick question"))
         async with household(home, minds.model, roster=ROSTER) as house:
             waiting = await house.send("ask miles", "agent:rose:main")
-            while (await house.engine.queue("agent:rose:main"))[1][0].state is not TurnState.WAITING:
+            while (await house.gateway.queue("agent:rose:main"))[1][0].state is not TurnState.WAITING:
                 await asyncio.sleep(0.002)
             answer = json.loads((await house.say("ask rose")).text)
             assert answer["created"] is True
@@ -825,7 +825,7 @@ def test_a_message_of_another_agent_steers_like_a_persons(home: Path) -> None:
         async def long_task(request: ModelRequest) -> Scripted:
             if not any(m.role == "tool" for m in request.messages):
                 asked.set()
-                while len((await house.engine.queue("agent:rose:main"))[1]) < 2:
+                while len((await house.gateway.queue("agent:rose:main"))[1]) < 2:
                     await asyncio.sleep(0.002)
                 return [call("system_time")]
             if any(m.text.startswith("skipped") for m in request.messages[-3:]):
@@ -862,9 +862,9 @@ def test_what_was_asked_of_one_agent_is_never_done_by_another(home: Path) -> Non
             busy = await house.send("hold", "agent:rose:main")
             await until(lambda: minds.seen)
             asked = await house.send("ask")
-            while len((await house.engine.queue("agent:rose:main"))[1]) < 2:
+            while len((await house.gateway.queue("agent:rose:main"))[1]) < 2:
                 await asyncio.sleep(0.002)
-            await house.engine.sessions.set_agent("agent:rose:main", "miles")
+            await house.gateway.sessions.set_agent("agent:rose:main", "miles")
             release.set()
             await house.outcome(busy)
             answer = json.loads((await house.outcome(asked)).text)
@@ -889,9 +889,9 @@ def test_stopping_a_session_that_is_idle_stops_its_children(home: Path) -> None:
         minds.says["go"] = once(spawning("hang one"))
         async with household(home, minds.model, roster=ROSTER) as house:
             await house.say("go")
-            assert await house.engine.stop_session(MAIN) == ("aborted", None)
+            assert await house.gateway.stop_session(MAIN) == ("aborted", None)
             assert [r.error for r in await runs(house)] == ["cancelled"]
-            assert await house.engine.stop_session(MAIN) == ("idle", None)
+            assert await house.gateway.stop_session(MAIN) == ("idle", None)
 
     run(story())
 
@@ -908,9 +908,9 @@ def test_a_wake_that_is_taken_back_leaves_its_results_blocked(home: Path) -> Non
         minds.says["hold"] = hold
         async with household(home, minds.model, roster=ROSTER) as house:
             await house.say("go")
-            while not (jobs := (await house.engine.queue(MAIN))[1]):
+            while not (jobs := (await house.gateway.queue(MAIN))[1]):
                 await asyncio.sleep(0.002)
-            assert await house.engine.cancel_queued(jobs[0].run_id) == "cancelled"
+            assert await house.gateway.cancel_queued(jobs[0].run_id) == "cancelled"
             assert (await states(house))["small task"] == ("blocked", "its wake was taken back")
             release.set()
             await settled(house)
@@ -934,7 +934,7 @@ def test_stop_reaches_the_children_and_wakes_nobody(home: Path) -> None:
         async with household(home, minds.model, roster=ROSTER) as house:
             receipt = await house.send("go")
             await until(lambda: sum("hang" in last_user(r) for _, r in minds.seen) == 3)
-            assert await house.engine.abort(receipt.run_id) == "aborted"
+            assert await house.gateway.abort(receipt.run_id) == "aborted"
             assert [(r.status, r.error) for r in await runs(house)] == [("error", "cancelled")] * 3
             count = len(minds.seen)
             await settled(house)
@@ -964,24 +964,24 @@ def test_a_parent_that_is_wiped_stops_its_children_and_says_so(home: Path, what:
         async with household(home, minds.model, roster=ROSTER) as house:
             await house.say("go")
             await until(lambda: any("hang" in last_user(r) for _, r in minds.seen))
-            await getattr(house.engine.sessions, what)(MAIN)
+            await getattr(house.gateway.sessions, what)(MAIN)
             [done] = await runs(house)
             assert done.error == "cancelled"
             state, reason = (await states(house))["hang one"]
             assert state == "blocked" and reason is not None and f"{what}ed".replace("ee", "e") in reason
             if what == "delete":
                 with pytest.raises(Conflict, match="deleted"):
-                    await house.engine.subagents.retry(done.run_id)
+                    await house.gateway.subagents.retry(done.run_id)
                 return
             assert await house.history() == []
             await house.say("hello")
             assert found(minds.seen[-1][1]) == []
-            await house.engine.subagents.retry(done.run_id)
+            await house.gateway.subagents.retry(done.run_id)
             await settled(house)
             assert (await house.history())[-1].text == "all in: cancelled"
             assert len(lines(await house.history())) == 1
             with pytest.raises(Conflict):
-                await house.engine.subagents.retry(done.run_id)
+                await house.gateway.subagents.retry(done.run_id)
 
     run(story())
 
@@ -997,11 +997,11 @@ def test_a_switched_or_archived_parent_still_gets_its_results(home: Path) -> Non
         minds.says["hold"] = hold
         minds.says["go"] = once(spawning("hold it", agentId="dot"))
         async with household(home, minds.model, roster=ROSTER) as house:
-            switched = (await house.engine.sessions.create(agent_id="rose")).key
-            archived = (await house.engine.sessions.create(agent_id="miles")).key
+            switched = (await house.gateway.sessions.create(agent_id="rose")).key
+            archived = (await house.gateway.sessions.create(agent_id="miles")).key
             for session in (switched, archived):
                 await house.say("go", session)
-            await house.engine.sessions.set_agent(switched, "main")
+            await house.gateway.sessions.set_agent(switched, "main")
             house.gateway.registry.delete("miles")
             release.set()
             for session in (switched, archived):
@@ -1027,7 +1027,7 @@ def test_deleting_an_agent_ends_its_runs_and_tells_who_asked(home: Path) -> None
         settings = "subagents: {max_concurrent: 1}"
         async with household(home, minds.model, roster=ROSTER, settings=settings) as house:
             await house.say("go")
-            other = (await house.engine.sessions.create(agent_id="miles")).key
+            other = (await house.gateway.sessions.create(agent_id="miles")).key
             asked = await house.send("ask", other)
             await until(lambda: sum("hang" in last_user(r) for _, r in minds.seen) == 2)
             house.gateway.registry.delete("rose")
@@ -1067,7 +1067,7 @@ def test_a_wake_that_fails_leaves_its_results_blocked_and_a_retry_delivers_them(
             assert state == "blocked" and reason is not None and "went wrong" in reason
             fails = False
             [done] = await runs(house)
-            await house.engine.subagents.retry(done.run_id)
+            await house.gateway.subagents.retry(done.run_id)
             await settled(house)
             assert (await states(house))["small task"] == ("delivered", None)
             history = await house.history()
@@ -1105,7 +1105,7 @@ def test_a_power_cut_at_any_commit_loses_and_doubles_nothing(home: Path, mode: s
                 await settled(house, session)
 
             for commit in range(1, 40):
-                session = (await house.engine.sessions.create()).key
+                session = (await house.gateway.sessions.create()).key
                 before = len(await runs(house))
                 house.power.arm(commit, kept=kept)
                 whole = asyncio.create_task(tell(session))
@@ -1152,7 +1152,7 @@ def test_what_agents_say_to_each_other_never_leaves_the_house(home: Path) -> Non
         async with household(home, minds.model, roster=ROSTER) as house:
 
             async def routed(agent: str) -> str:
-                session = await house.engine.sessions.create(agent_id=agent)
+                session = await house.gateway.sessions.create(agent_id=agent)
                 with house.power.write() as tx:
                     tx.sessions.save(
                         replace(session, deliver=True, route={"channel": "telegram", "peer": agent})
@@ -1269,7 +1269,7 @@ def test_two_waits_in_one_tool_leave_the_turn_as_it_was(home: Path) -> None:
             """Wait for two people."""
 
             async def state() -> TurnState:
-                return (await house.engine.outcome(context.run_id)).state
+                return (await house.gateway.outcome(context.run_id)).state
 
             async def one(let_go: asyncio.Event) -> None:
                 await context.while_waiting(let_go.wait())

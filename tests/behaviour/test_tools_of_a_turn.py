@@ -97,7 +97,7 @@ def test_listed_is_told_is_callable(tmp_path_factory: Any, spec: dict[str, Any],
     async def story() -> None:
         roster = f"- {json.dumps({'name': 'rose', **chosen})}"
         async with household(home, FunctionModel(reply), tools=TOOLS, roster=roster) as house:
-            session = await house.engine.sessions.create(agent_id="rose")
+            session = await house.gateway.sessions.create(agent_id="rose")
             if subagent:
                 session = replace(session, kind="subagent")
                 with house.power.write() as tx:

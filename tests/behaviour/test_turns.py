@@ -217,7 +217,7 @@ def test_a_turn_that_waits_for_others_holds_its_session_but_no_place(home: Path)
             waiting = await house.send("ask")
 
             async def look() -> str:
-                return (await house.engine.outcome(waiting.run_id)).state.value
+                return (await house.gateway.outcome(waiting.run_id)).state.value
 
             while await look() != "waiting":
                 await asyncio.sleep(0.001)
@@ -225,7 +225,7 @@ def test_a_turn_that_waits_for_others_holds_its_session_but_no_place(home: Path)
             assert (await house.say("hello", "agent:main:dm:other")).text == "answer to hello"
             behind = await house.send("me too")
             await asyncio.sleep(0.02)
-            states.append((await house.engine.outcome(behind.run_id)).state.value)
+            states.append((await house.gateway.outcome(behind.run_id)).state.value)
             let_go.set()
             await house.outcome(waiting)
             await house.outcome(behind)
@@ -253,12 +253,12 @@ def test_stopping_a_turn_that_waits_needs_no_place(home: Path) -> None:
             home, FunctionModel(reply), tools=[ask_person], settings="turns: {concurrency: 1}"
         ) as house:
             waiting = await house.send("ask")
-            while (await house.engine.outcome(waiting.run_id)).state is not TurnState.WAITING:
+            while (await house.gateway.outcome(waiting.run_id)).state is not TurnState.WAITING:
                 await asyncio.sleep(0.001)
             busy = await house.send("long", "agent:main:dm:other")
             await until(lambda: gate.begun)  # the only place is taken
             async with asyncio.timeout(5):
-                assert await house.engine.abort(waiting.run_id) == "aborted"
+                assert await house.gateway.abort(waiting.run_id) == "aborted"
             gate.open.set()
             await house.outcome(busy)
 
@@ -306,20 +306,21 @@ def test_abort_while_a_reply_is_streamed_keeps_what_was_said(home: Path) -> None
         async with household(home, Slow("next answer")) as house:
             first = await house.send("long")
             await held.wait()
-            _, history = await house.engine.sessions.history(MAIN)
+            _, history = await house.gateway.sessions.history(MAIN)
             assert history.running is not None
             assert (history.running["text"], history.running["run_id"]) == ("so far ", first.run_id)
             follower = asyncio.create_task(house.events(first.run_id))
             await asyncio.sleep(0)
             assert (
-                await asyncio.gather(*(house.engine.abort(first.run_id) for _ in range(3))) == ["aborted"] * 3
+                await asyncio.gather(*(house.gateway.abort(first.run_id) for _ in range(3)))
+                == ["aborted"] * 3
             )
             assert (await follower)[-1].state == "aborted"
             assert (await follower)[0].fields["text"] == "so far "
-            assert (await house.engine.outcome(first.run_id)).state is TurnState.ABORTED
+            assert (await house.gateway.outcome(first.run_id)).state is TurnState.ABORTED
             stopped = (await house.history())[-1]
             assert (stopped.role, stopped.text, stopped.meta) == ("assistant", "so far ", {"aborted": True})
-            assert await house.engine.abort(first.run_id) == "ended"
+            assert await house.gateway.abort(first.run_id) == "ended"
             assert (await house.say("next")).text == "next answer"
 
     run(story())
@@ -340,7 +341,7 @@ def test_abort_in_a_tool_says_that_its_outcome_is_unknown(home: Path) -> None:
         async with household(home, model, tools=[launch]) as house:
             first = await house.send("go")
             await begun.wait()
-            assert await house.engine.abort(first.run_id) == "aborted"
+            assert await house.gateway.abort(first.run_id) == "aborted"
             one, two = [m.text for m in await house.history() if m.role == "tool"]
             assert one.startswith("outcome unknown")
             assert two.startswith("not run")
@@ -358,15 +359,15 @@ def test_a_queued_message_can_be_taken_back_and_no_model_sees_it(home: Path) -> 
             await until(lambda: gate.begun)
             second, third, fourth = [await house.send(t) for t in ("two", "three", "four")]
             assert [m.seq for m in await house.history()] == [1, None, None, None]
-            assert await house.engine.cancel_queued(second.run_id) == "cancelled"
-            assert await house.engine.abort(third.run_id) == "cancelled"
+            assert await house.gateway.cancel_queued(second.run_id) == "cancelled"
+            assert await house.gateway.abort(third.run_id) == "cancelled"
             gate.open.set()
             assert (await house.outcome(fourth)).text == "answer to four"
             assert (await house.outcome(second)).state is TurnState.CANCELLED
             with pytest.raises(Conflict):
-                await house.engine.cancel_queued(first.run_id)
+                await house.gateway.cancel_queued(first.run_id)
             with pytest.raises(NotFound):
-                await house.engine.abort("no-such-run")
+                await house.gateway.abort("no-such-run")
             history = await house.history()
             cancelled = [m.text for m in history if m.meta and m.meta.get("cancelled")]
             assert cancelled == ["two", "three"]
@@ -391,14 +392,14 @@ def test_a_message_is_taken_back_while_very_many_others_are_read(home: Path) -> 
             first = await house.send("one")
             await until(lambda: gate.begun)
             second = await house.send("two")
-            other = await house.engine.sessions.create()
+            other = await house.gateway.sessions.create()
             large = Message("m", "user", "user", "the last of very many", seq=200_001)
             with house.power.write() as tx:
                 tx.sessions.append(other.id, [large])
             behind = await house.send("three", other.id)
             await until(lambda: "three" in gate.begun)
-            house.engine.turns.transcripts.forget(idle=0)
-            assert await house.engine.cancel_queued(second.run_id) == "cancelled"
+            house.gateway.turns.transcripts.forget(idle=0)
+            assert await house.gateway.cancel_queued(second.run_id) == "cancelled"
             gate.open.set()
             assert (await house.outcome(first)).text == "answer to one"
             assert (await house.outcome(behind)).text == "answer to three"
@@ -423,8 +424,8 @@ def test_an_interrupted_task_can_be_stopped(home: Path) -> None:
         async with household(home, FunctionModel(reply)) as house:
             task = await house.send("task")
             await until(lambda: gate.begun)
-            assert (await house.engine.outcome(task.run_id)).state is TurnState.INTERRUPTED
-            assert await house.engine.abort(task.run_id) == "aborted"
+            assert (await house.gateway.outcome(task.run_id)).state is TurnState.INTERRUPTED
+            assert await house.gateway.abort(task.run_id) == "aborted"
             gate.open.set()
             await house.idle()
             assert gate.begun == ["word"]
@@ -461,7 +462,7 @@ def test_who_comes_in_the_middle_sees_the_turn_so_far(home: Path) -> None:
         async with household(home, model) as house:
             first = await house.send("go")
             await until(lambda: len(model.requests) == 2)
-            _, history = await house.engine.sessions.history(MAIN)
+            _, history = await house.gateway.sessions.history(MAIN)
             assert history.running is not None
             assert history.running["state"] == "tool_end"
             assert [t["name"] for t in history.running["tools"]] == ["system_time"]
@@ -833,9 +834,9 @@ def test_a_process_that_lost_its_claim_can_commit_nothing(home: Path) -> None:
             stalled.open.set()
             follower = await house.events(first.run_id)
             assert follower[-1].state != "final"
-            assert (await other.engine.outcome(first.run_id)).state is TurnState.RUNNING
+            assert (await other.outcome(first.run_id)).state is TurnState.RUNNING
             fresh.open.set()
-            while (await other.engine.outcome(first.run_id)).state is not TurnState.DONE:
+            while (await other.outcome(first.run_id)).state is not TurnState.DONE:
                 await asyncio.sleep(0.001)
             assert [m.text for m in await house.history()] == ["go", "answer to go"]
             await running.__aexit__(None, None, None)
@@ -913,7 +914,7 @@ def test_what_leaves_is_written_once_with_the_answer(home: Path) -> None:
         async with household(home, FunctionModel(echo)) as house:
             await house.say("hello")
             assert house.outbox() == []
-            session = await house.engine.sessions.get(MAIN)
+            session = await house.gateway.sessions.get(MAIN)
             route = {"channel": "test", "peer": "1"}
             with house.power.write() as tx:
                 tx.sessions.save(replace(session, deliver=True, route=route))
@@ -960,8 +961,8 @@ def test_what_is_no_message_is_refused_and_changes_nothing(
 def test_unknown_and_archived_agents_and_deleted_sessions_are_refused(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(echo), roster="- {name: rose}") as house:
-            gone = await house.engine.sessions.create(agent_id="rose")
-            await house.engine.sessions.delete(gone.id)
+            gone = await house.gateway.sessions.create(agent_id="rose")
+            await house.gateway.sessions.delete(gone.id)
             house.gateway.registry.delete("rose")
             refused: list[tuple[str, type[Exception]]] = [
                 ("agent:nobody:main", NotFound),
@@ -977,6 +978,6 @@ def test_unknown_and_archived_agents_and_deleted_sessions_are_refused(home: Path
             for ref, error in refused:
                 with pytest.raises(error):
                     await house.send("hello", ref)
-            assert (await house.engine.sessions.list()) == ([], None)
+            assert (await house.gateway.sessions.list()) == ([], None)
 
     run(story())

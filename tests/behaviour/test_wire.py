@@ -170,9 +170,9 @@ def test_a_session_keeps_its_model_and_a_changed_prompt_counts_from_the_next_tur
     async def story() -> None:
         model: Model = FunctionModel(lambda request: f"{request.system.splitlines()[0]}|{last_user(request)}")
         async with household(home, model, roster="- {name: rose, system_prompt: You are Rose.}") as house:
-            session = (await house.engine.sessions.create(agent_id="rose")).id
+            session = (await house.gateway.sessions.create(agent_id="rose")).id
             assert (await house.say("one", session)).text == "You are Rose.|one"
-            await house.engine.sessions.patch(session, model="other/large")
+            await house.gateway.sessions.patch(session, model="other/large")
             registry = house.gateway.registry
             registry.update("rose", spec={"system_prompt": "You are Rosa."})
             assert (await house.say("two", session)).text == "You are Rosa.|two"

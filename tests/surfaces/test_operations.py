@@ -45,7 +45,7 @@ def weather_set(gateway: Gateway, params: WeatherSet) -> Weather:
 
 def test_a_method_is_added_in_one_file(home: Path, tmp_path: Path) -> None:
     env = added(tmp_path / "more", weather=WEATHER)
-    with running(home, **env) as gateway, gateway.rpc() as rpc, gateway.http() as http:
+    with running(home, fresh=True, **env) as gateway, gateway.rpc() as rpc, gateway.http() as http:
         asked = {"place_name": "Ushant", "wind_speed": 9}
         assert rpc.call("weather.set", **asked) == asked
         with pytest.raises(RpcError, match="wind_speed"):

@@ -39,7 +39,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Iter
     folder = tmp_path_factory.mktemp("watching")
     (folder / "home").mkdir()
     (folder / "home" / "agent.yaml").write_text(config(server.base_url))
-    with running(folder / "home", **added(folder / "more", slow=SLOW)) as gateway:
+    with running(folder / "home", fresh=True, **added(folder / "more", slow=SLOW)) as gateway:
         yield gateway
 
 

@@ -11,7 +11,7 @@ from coterie.core.errors import CoterieError, InvalidRequest
 from coterie.core.events import ChatEvent
 from coterie.core.images import image_at
 from coterie.core.message import ImagePart
-from coterie.engine.gateway import Engine
+from coterie.engine.gateway import Gateway
 
 PING_SECONDS = 15
 PING = b": ping\n\n"
@@ -36,10 +36,10 @@ class Stopped(NoAnswer):
     http_status = 409
 
 
-async def reply(engine: Engine, run_id: str) -> ChatEvent:
+async def reply(gateway: Gateway, run_id: str) -> ChatEvent:
     """The last event of a turn that was answered."""
     last = None
-    async for event in engine.follow(run_id):
+    async for event in gateway.follow(run_id):
         last = event
     if last is None or last.state != "final":
         raise (Failed if last is not None and last.state == "error" else Stopped)(reason(last))

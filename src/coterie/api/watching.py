@@ -39,7 +39,7 @@ class Watching:
             if len(self._keys) > MOST:
                 del self._keys[next(iter(self._keys))]
         elif ref not in self._ids:
-            session = await self._gateway.engine.sessions.get(ref)
+            session = await self._gateway.sessions.get(ref)
             self._place(session.id, session.key)
             if len(self._ids) > MOST:
                 self._place(next(iter(self._ids)), None)
@@ -72,7 +72,7 @@ class Watching:
         if ref.startswith("agent:"):
             return self._canonical(ref)
         try:
-            return self._ids.get(ref) or (await self._gateway.engine.sessions.get(ref)).key
+            return self._ids.get(ref) or (await self._gateway.sessions.get(ref)).key
         except NotFound:
             return None
 

@@ -11,7 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -67,8 +67,11 @@ async def visited(home: Home) -> AsyncIterator[Answering]:
         finally:
             await link.close()
         return
-    async with _opened(home, engine=False) as gateway, AsyncExitStack() as parts:
-        yield _Visitor(gateway, parts)
+    async with _opened(home, engine=False) as gateway:
+        try:
+            yield _House(gateway)
+        finally:
+            await gateway.models.aclose()
 
 
 @asynccontextmanager
@@ -319,24 +322,6 @@ class _House:
         from coterie.api.methods import dump, perform
 
         return dump(await perform(self._gateway, self._caller, method, _given(params)))
-
-
-class _Visitor(_House):
-    """A command's. Sessions and prompts need the engine's parts; most commands need none of them."""
-
-    def __init__(self, gateway: Any, parts: AsyncExitStack) -> None:
-        super().__init__(gateway)
-        self._parts = parts
-        self._has_parts = False
-
-    async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        from coterie.api.methods import find
-        from coterie.app import running_engine
-
-        if find(self._caller, method).on_loop and not self._has_parts:
-            await self._parts.enter_async_context(running_engine(self._gateway, run=False))
-            self._has_parts = True
-        return await super().call(method, **params)
 
 
 class _Host(_House):

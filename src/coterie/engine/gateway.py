@@ -299,23 +299,6 @@ class Gateway:
             state = "aborted"
         return state, run_id
 
-    @property
-    def engine(self) -> Gateway:
-        return self
-
-    @property
-    def around(self) -> Answerers:
-        return self.answerers
-
-    def providers(self, all_models: bool) -> Sequence[ProviderState]:
-        return self.models.describe(only_usable=not all_models)
-
-    async def attach_anywhere(self, body_hash: str) -> TurnJob | None:
-        return await self.attach(None, body_hash)
-
-
-Engine = Gateway
-
 
 def _age(job: TurnJob) -> float:
     return (datetime.fromisoformat(now_iso()) - datetime.fromisoformat(job.created_at)).total_seconds()

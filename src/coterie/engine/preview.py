@@ -27,14 +27,13 @@ async def preview(
     gateway: Gateway, *, agent_id: str | None, session: str | None, message: str | None
 ) -> Preview:
     """Of an agent's first request, or of the next one in a session, as if this was said in it."""
-    engine = gateway.engine
     messages: Sequence[Message] = ()
     if session is not None:
-        found = await engine.sessions.get(session)
-        brain = engine.brains.for_session(found)
-        messages = engine.turns.transcripts.get(found.id).sendable()
+        found = await gateway.sessions.get(session)
+        brain = gateway.brains.for_session(found)
+        messages = gateway.turns.transcripts.get(found.id).sendable()
     else:
-        brain = engine.brains.of(gateway.registry.get(agent_id or "default").id)
+        brain = gateway.brains.of(gateway.registry.get(agent_id or "default").id)
         found = Session("", f"agent:{brain.agent_id}:main", brain.agent_id, "main")
     if message is not None:
         messages = [*messages, Message("", "user", "user", message)]

@@ -124,10 +124,6 @@ class House:
         self._before: set[asyncio.Task[Any]] = set()
         self.gateway: Gateway
 
-    @property
-    def engine(self) -> Gateway:
-        return self.gateway.engine
-
     async def start(self) -> None:
         self._before = asyncio.all_tasks()
         self.gateway = self._stack.enter_context(
@@ -180,13 +176,13 @@ class House:
     # What a person does
 
     async def send(self, text: str, session: str = MAIN, **more: Any) -> Receipt:
-        return await self.engine.submit(session, text, **more)
+        return await self.gateway.submit(session, text, **more)
 
     async def outcome(self, run: Receipt | str) -> Outcome:
         """How a turn ended, once it has."""
         run_id = run if isinstance(run, str) else run.run_id
         await self.events(run_id)
-        return await self.engine.outcome(run_id)
+        return await self.gateway.outcome(run_id)
 
     async def say(self, text: str, session: str = MAIN) -> Outcome:
         """Send and wait for the end."""
@@ -194,17 +190,17 @@ class House:
 
     async def events(self, run_id: str) -> list[ChatEvent]:
         """What somebody who follows a turn from now on sees, to its end."""
-        seen = [event async for event in self.engine.follow(run_id)]
+        seen = [event async for event in self.gateway.follow(run_id)]
         assert seen[-1].state in LAST, seen
         return seen
 
     async def history(self, session: str = MAIN) -> list[Message]:
-        _, history = await self.engine.sessions.history(session, limit=100_000)
+        _, history = await self.gateway.sessions.history(session, limit=100_000)
         return list(history.messages)
 
     async def idle(self, session: str = MAIN) -> None:
         """Until nothing runs, waits or lies in the backlog of a session."""
-        while (await self.engine.queue(session))[1]:
+        while (await self.gateway.queue(session))[1]:
             await asyncio.sleep(0.002)
 
     def outbox(self) -> list[tuple[str, str]]:

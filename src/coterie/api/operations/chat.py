@@ -109,16 +109,14 @@ async def chat_send(gateway: Gateway, params: ChatSend, watching: Watching | Non
     images = attached(params.attachments or ())
     if watching is not None:
         await watching.add(params.session)
-    receipt = await gateway.engine.submit(
-        params.session, params.message, images=images, key=params.idempotency_key
-    )
+    receipt = await gateway.submit(params.session, params.message, images=images, key=params.idempotency_key)
     return Sent.of(receipt)
 
 
 @operation("chat.retry", "write", http=Post("/api/sessions/{id:path}/retry", 202, id="session"))
 async def chat_retry(gateway: Gateway, params: SessionChange) -> Sent:
     """Have the last message answered after all, where its turn ended with an error."""
-    return Sent.of(await gateway.engine.retry(params.session))
+    return Sent.of(await gateway.retry(params.session))
 
 
 @operation("chat.history", "read", http=Get("/api/sessions/{id:path}/messages", id="session"))
@@ -128,7 +126,7 @@ async def chat_history(
     """A page of messages, ascending; messages that wait come last, and the turn so far beside them."""
     if watching is not None:
         await watching.add(params.session)
-    session, history = await gateway.engine.sessions.history(
+    session, history = await gateway.sessions.history(
         params.session, limit=params.limit, before=params.before, after=params.after
     )
     return HistoryPage(
@@ -145,9 +143,9 @@ async def chat_abort(gateway: Gateway, params: ChatAbort) -> Stopped:
     state: Any
     run_id = params.run_id
     if run_id is not None:
-        state = await gateway.engine.abort(run_id)
+        state = await gateway.abort(run_id)
     elif params.session is not None:
-        state, run_id = await gateway.engine.stop_session(params.session)
+        state, run_id = await gateway.stop_session(params.session)
     else:
         raise InvalidRequest("name a run_id or a session", details={"field": "run_id"})
     return Stopped(state=state, run_id=run_id)
@@ -156,14 +154,14 @@ async def chat_abort(gateway: Gateway, params: ChatAbort) -> Stopped:
 @operation("chat.cancel_queued", "write", overtakes=True)
 async def chat_cancel_queued(gateway: Gateway, params: RunRef) -> Stopped:
     """Take a message back that no model has seen yet."""
-    state: Any = await gateway.engine.cancel_queued(params.run_id)
+    state: Any = await gateway.cancel_queued(params.run_id)
     return Stopped(state=state, run_id=params.run_id)
 
 
 @operation("chat.queue", "read")
 async def chat_queue(gateway: Gateway, params: SessionParam) -> Queue:
     """What runs, what was interrupted and what waits in a session."""
-    session, jobs, waiting = await gateway.engine.queue(params.session)
+    session, jobs, waiting = await gateway.queue(params.session)
     texts = {entry.run_id: entry.text for entry in waiting}
     order = {TurnState.RUNNING: 0, TurnState.WAITING: 0, TurnState.QUEUED: 1, TurnState.INTERRUPTED: 2}
     jobs.sort(key=lambda job: order[job.state])

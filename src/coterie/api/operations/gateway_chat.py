@@ -16,7 +16,7 @@ from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.events import LAST
 from coterie.core.message import ImagePart
 from coterie.core.session import dm_key, group_key
-from coterie.engine.gateway import Engine, Gateway, Receipt
+from coterie.engine.gateway import Gateway, Receipt
 
 Short = Annotated[str, Field(max_length=500)]
 
@@ -70,19 +70,18 @@ class GatewayReply(Answer):
 @operation("gateway.chat", "write", http=Post("/api/gateway/chat"), rpc=False, own_keys=True)
 async def gateway_chat(gateway: Gateway, params: GatewayChat) -> GatewayReply | Streamed:
     """One message in, its answer out. With `stream`, as server-sent events."""
-    engine = gateway.engine
     text, images = params.said
-    receipt = await engine.submit(
+    receipt = await gateway.submit(
         _session(gateway, params), text, images=images, meta=_sender(params), key=params.idempotency_key
     )
     if params.stream:
-        return Streamed(_events(engine, receipt))
-    return _reply(engine, receipt, (await reply(engine, receipt.run_id)).fields["text"])
+        return Streamed(_events(gateway, receipt))
+    return _reply(gateway, receipt, (await reply(gateway, receipt.run_id)).fields["text"])
 
 
 def _session(gateway: Gateway, body: GatewayChat) -> str:
     """Until bindings decide, everything goes to the agent named, else to the default one."""
-    agent_id = gateway.engine.brains.named(body.agent_id or "default")
+    agent_id = gateway.brains.named(body.agent_id or "default")
     if agent_id is None:
         raise NotFound(f"there is no active agent {body.agent_id!r}")
     if body.session_key is not None:
@@ -101,25 +100,25 @@ def _sender(body: GatewayChat) -> dict[str, Any] | None:
     return {"sender": known} if known else None
 
 
-def _reply(engine: Engine, receipt: Receipt, text: str) -> GatewayReply:
+def _reply(gateway: Gateway, receipt: Receipt, text: str) -> GatewayReply:
     session = receipt.session
     return GatewayReply(
         text=text,
         session_id=session.id,
         session_key=session.key,
-        agent_id=engine.sessions.agent_id(session),
+        agent_id=gateway.sessions.agent_id(session),
         run_id=receipt.run_id,
     )
 
 
-async def _events(engine: Engine, receipt: Receipt) -> AsyncIterator[bytes]:
+async def _events(gateway: Gateway, receipt: Receipt) -> AsyncIterator[bytes]:
     """Each chat event under its state; the last one holds the reply."""
-    async for event in with_pings(engine.follow(receipt.run_id)):
+    async for event in with_pings(gateway.follow(receipt.run_id)):
         if event is None:
             yield PING
             continue
         payload = {to_camel(key): value for key, value in event.payload().items()}
         if event.state in LAST:
             text = event.fields.get("text", "")
-            payload |= _reply(engine, receipt, text).model_dump(by_alias=True)
+            payload |= _reply(gateway, receipt, text).model_dump(by_alias=True)
         yield sse(payload, event.state)

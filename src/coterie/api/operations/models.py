@@ -79,7 +79,7 @@ class UsageSummary(Answer):
 @operation("models.list", "read", http=Get("/api/models"))
 def models_list(gateway: Gateway, params: ModelsList) -> ModelList:
     """Models that can be used now, those that agents name first. With `all`, also those that lack a key."""
-    providers = {state.name: state for state in gateway.providers(params.all)}
+    providers = {state.name: state for state in gateway.models.describe(only_usable=not params.all)}
     default = gateway.registry.sync.config.default_model
     named = {default: None}
     for agent in gateway.registry.agents():
@@ -106,9 +106,8 @@ def models_list(gateway: Gateway, params: ModelsList) -> ModelList:
 @operation("models.test", "write")
 async def models_test(gateway: Gateway, params: ModelTest) -> ModelTested:
     """Ask a model for a word, and say what came of it."""
-    engine = gateway.engine
-    name = params.name or engine.brains.of(gateway.registry.default().id).model
-    found = await check(engine.around.resolve_model, name)
+    name = params.name or gateway.brains.of(gateway.registry.default().id).model
+    found = await check(gateway.models.resolve, name)
     return ModelTested(
         name=name,
         ok=found.ok,

@@ -16,7 +16,7 @@ from coterie.core.agent import AgentState
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.message import Role
 from coterie.core.session import api_key
-from coterie.engine.gateway import Engine, Gateway, check_message
+from coterie.engine.gateway import Gateway, check_message
 from coterie.engine.turns.sessions import Said
 
 PREFIX = "coterie/"
@@ -107,14 +107,13 @@ def list_models(gateway: Gateway, params: Nothing) -> ModelEntries:
 @operation("openai.chat", "write", http=Post("/v1/chat/completions"), rpc=False, own_keys=True)
 async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply | Streamed:
     """One turn. With `user`, in that user's lasting session; without, over the messages given."""
-    engine = gateway.engine
     agent_id = named_agent(gateway, params.model)
-    run_id = await _begin(engine, params, agent_id, _last_of_user(params))
+    run_id = await _begin(gateway, params, agent_id, _last_of_user(params))
     model = f"{PREFIX}{agent_id}"
     if params.stream:
         usage = params.stream_options is not None and params.stream_options.include_usage
-        return Streamed(_events(engine, run_id, model, usage))
-    last = await reply(engine, run_id)
+        return Streamed(_events(gateway, run_id, model, usage))
+    last = await reply(gateway, run_id)
     message = {"role": "assistant", "content": last.fields["text"]}
     return OpenAIReply(
         {
@@ -128,29 +127,29 @@ async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply
     )
 
 
-async def _begin(engine: Engine, asked: ChatRequest, agent_id: str, said: Said) -> str:
+async def _begin(gateway: Gateway, asked: ChatRequest, agent_id: str, said: Said) -> str:
     """The run that answers this request: a new one, or the one that the same request began before."""
     body_hash = asked.body_hash
     if asked.x_coterie_session is None and asked.user is None:
-        if asked.is_repeat and (job := await engine.attach_anywhere(body_hash)) is not None:
+        if asked.is_repeat and (job := await gateway.attach(None, body_hash)) is not None:
             return job.run_id
-        ref = (await engine.sessions.one_off(agent_id, _earlier(asked))).id
+        ref = (await gateway.sessions.one_off(agent_id, _earlier(asked))).id
     else:
         ref = asked.x_coterie_session or api_key(agent_id, asked.user or "")
         if asked.is_repeat:
             try:
-                job = await engine.attach(await engine.sessions.get(ref), body_hash)
+                job = await gateway.attach(await gateway.sessions.get(ref), body_hash)
             except NotFound:
                 job = None
             if job is not None:
                 return job.run_id
-    receipt = await engine.submit(
+    receipt = await gateway.submit(
         ref, said.text, images=said.images, key=asked.idempotency_key, body_hash=body_hash
     )
     return receipt.run_id
 
 
-async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> AsyncIterator[bytes]:
+async def _events(gateway: Gateway, run_id: str, model: str, with_usage: bool) -> AsyncIterator[bytes]:
     """The reply as OpenAI streams it. Leaving early stops nothing."""
     base = {
         "id": f"chatcmpl-{run_id}",
@@ -165,7 +164,7 @@ async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> 
     yield chunk({"role": "assistant", "content": ""})
     sent = Sent()
     usage: dict[str, Any] = {}
-    async for event in with_pings(engine.follow(run_id)):
+    async for event in with_pings(gateway.follow(run_id)):
         if event is None:
             yield PING
         elif event.state == "delta":
@@ -190,7 +189,7 @@ async def _events(engine: Engine, run_id: str, model: str, with_usage: bool) -> 
 
 
 def named_agent(gateway: Gateway, model: str) -> str:
-    agent_id = gateway.engine.brains.named(model.removeprefix(PREFIX))
+    agent_id = gateway.brains.named(model.removeprefix(PREFIX))
     if agent_id is None:
         raise NotFound(f"the model {model[:100]!r} does not exist; /v1/models lists those that do")
     return agent_id

@@ -22,7 +22,7 @@ from coterie.api.operations.openai import (
 from coterie.api.streaming import PING, Sent, reason, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.session import api_key
-from coterie.engine.gateway import Engine, Gateway
+from coterie.engine.gateway import Gateway
 from coterie.engine.turns.sessions import Said
 
 RESPONSE = "resp_"
@@ -46,41 +46,41 @@ class ResponsesRequest(OpenAIRequest):
 async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIReply | Streamed:
     """One turn. `previous_response_id` goes on in the session of that response."""
     agent_id = named_agent(gateway, params.model)
-    run_id = await _begin(gateway.engine, params, agent_id)
+    run_id = await _begin(gateway, params, agent_id)
     model = f"{PREFIX}{agent_id}"
     if params.stream:
-        return Streamed(_events(gateway.engine, run_id, model))
-    last = await reply(gateway.engine, run_id)
+        return Streamed(_events(gateway, run_id, model))
+    last = await reply(gateway, run_id)
     return OpenAIReply(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
 
 
-async def _begin(engine: Engine, asked: ResponsesRequest, agent_id: str) -> str:
+async def _begin(gateway: Gateway, asked: ResponsesRequest, agent_id: str) -> str:
     earlier, now = _conversation(asked)
     checked(now)
     body_hash = asked.body_hash
-    if asked.is_repeat and (job := await engine.attach_anywhere(body_hash)) is not None:
+    if asked.is_repeat and (job := await gateway.attach(None, body_hash)) is not None:
         return job.run_id
     named = asked.x_coterie_session
     if named is None and asked.previous_response_id is not None:
-        outcome = await engine.outcome(asked.previous_response_id.removeprefix(RESPONSE))
+        outcome = await gateway.outcome(asked.previous_response_id.removeprefix(RESPONSE))
         named = outcome.job.session_id
     if named is None and asked.user is not None:
         named = api_key(agent_id, asked.user)
     if named is None:
-        named = (await engine.sessions.one_off(agent_id, earlier)).id
-    elif (found := await _agent_of(engine, named)) is not None and found != agent_id:
+        named = (await gateway.sessions.one_off(agent_id, earlier)).id
+    elif (found := await _agent_of(gateway, named)) is not None and found != agent_id:
         raise InvalidRequest(
             f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
         )
-    receipt = await engine.submit(
+    receipt = await gateway.submit(
         named, now.text, images=now.images, key=asked.idempotency_key, body_hash=body_hash
     )
     return receipt.run_id
 
 
-async def _agent_of(engine: Engine, ref: str) -> str | None:
+async def _agent_of(gateway: Gateway, ref: str) -> str | None:
     try:
-        return engine.sessions.agent_id(await engine.sessions.get(ref))
+        return gateway.sessions.agent_id(await gateway.sessions.get(ref))
     except NotFound:
         return None
 
@@ -101,7 +101,7 @@ def _conversation(asked: ResponsesRequest) -> tuple[list[Said], Said]:
     return [one for one in earlier if one.text.strip() or one.images], said(messages[-1])
 
 
-async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[bytes]:
+async def _events(gateway: Gateway, run_id: str, model: str) -> AsyncIterator[bytes]:
     """The response as OpenAI streams it."""
     number = 0
 
@@ -119,7 +119,7 @@ async def _events(engine: Engine, run_id: str, model: str) -> AsyncIterator[byte
     yield event("response.output_item.added", output_index=0, item=item)
     yield event("response.content_part.added", **place, part=_text_part(""))
     sent = Sent()
-    async for one in with_pings(engine.follow(run_id)):
+    async for one in with_pings(gateway.follow(run_id)):
         if one is None:
             yield PING
         elif one.state == "delta":

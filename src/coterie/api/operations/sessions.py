@@ -117,7 +117,7 @@ class SessionInfo(Answer):
 
     @classmethod
     def seen(cls, gateway: Gateway, session: Session) -> SessionInfo:
-        sessions = gateway.engine.sessions
+        sessions = gateway.sessions
         agent_id = session.agent_id or sessions.agent_id(session)
         return cls.of(session, agent_id=agent_id, running=sessions.running(session))
 
@@ -134,13 +134,13 @@ class ToolCallInfo(Answer):
 
 
 class PartInfo(Answer):
-    """An image of a message."""
+    """What a message holds besides text: an image, a file, or a value that a tool found out."""
 
-    type: Literal["image"]
-    media_type: str
-    size: int = Field(description="In bytes.")
+    type: Literal["image", "file", "data"]
+    media_type: str | None = None
+    size: int | None = Field(None, description="In bytes.")
     name: str | None = None
-    data: str | None = Field(None, description="Base64; only where it was asked for.")
+    data: Any = Field(None, description="A value; of images and files, base64, only where it was asked for.")
 
 
 class MessageInfo(Answer):
@@ -219,7 +219,7 @@ class Watched(Answer):
 @operation("sessions.list", "read", http=Get("/api/sessions"))
 async def sessions_list(gateway: Gateway, params: SessionsList) -> SessionList:
     """Sessions, pinned ones first, then by last update."""
-    found, cursor = await gateway.engine.sessions.list(
+    found, cursor = await gateway.sessions.list(
         agent_id=params.agent_id, kinds=params.kinds, limit=params.limit, after=params.before
     )
     return SessionList(sessions=[SessionInfo.seen(gateway, s) for s in found], next_cursor=cursor)
@@ -228,7 +228,7 @@ async def sessions_list(gateway: Gateway, params: SessionsList) -> SessionList:
 @operation("sessions.get", "read", http=Get("/api/sessions/{id:path}", id="session"))
 async def sessions_get(gateway: Gateway, params: SessionParam) -> SessionInfo:
     """One session, by id or key."""
-    return SessionInfo.seen(gateway, await gateway.engine.sessions.get(params.session))
+    return SessionInfo.seen(gateway, await gateway.sessions.get(params.session))
 
 
 @operation("sessions.create", "write", http=Post("/api/sessions", 201))
@@ -236,7 +236,7 @@ async def sessions_create(
     gateway: Gateway, params: SessionCreate, watching: Watching | None = None
 ) -> SessionInfo:
     """A new session with the agent named, else that of the session being viewed, else the default."""
-    made = await gateway.engine.sessions.create(
+    made = await gateway.sessions.create(
         agent_id=params.agent_id, from_session=params.from_session, name=params.name
     )
     if watching is not None:
@@ -247,48 +247,46 @@ async def sessions_create(
 @operation("sessions.renew", "write")
 async def sessions_renew(gateway: Gateway, params: SessionChange) -> SessionInfo:
     """Start afresh under the same key; the old session is kept under another."""
-    return SessionInfo.seen(gateway, await gateway.engine.sessions.renew(params.session))
+    return SessionInfo.seen(gateway, await gateway.sessions.renew(params.session))
 
 
 @operation("sessions.fork", "write", http=Post("/api/sessions/{id:path}/fork", 201, id="session"))
 async def sessions_fork(gateway: Gateway, params: SessionFork) -> SessionInfo:
     """A copy of a session up to a message."""
-    made = await gateway.engine.sessions.fork(params.session, at_seq=params.at_seq, name=params.name)
+    made = await gateway.sessions.fork(params.session, at_seq=params.at_seq, name=params.name)
     return SessionInfo.seen(gateway, made)
 
 
 @operation("sessions.clear", "write", http=Post("/api/sessions/{id:path}/clear", id="session"))
 async def sessions_clear(gateway: Gateway, params: SessionChange) -> SessionInfo:
     """Stop what runs and wipe the history; the session itself stays."""
-    return SessionInfo.seen(gateway, await gateway.engine.sessions.clear(params.session))
+    return SessionInfo.seen(gateway, await gateway.sessions.clear(params.session))
 
 
 @operation("sessions.delete", "write", http=Delete("/api/sessions/{id:path}", id="session"))
 async def sessions_delete(gateway: Gateway, params: SessionChange) -> SessionDeleted:
     """Stop what runs and remove the session."""
-    session = await gateway.engine.sessions.get(params.session)
-    await gateway.engine.sessions.delete(session.id)
+    session = await gateway.sessions.get(params.session)
+    await gateway.sessions.delete(session.id)
     return SessionDeleted(deleted=True, id=session.id)
 
 
 @operation("sessions.rename", "write")
 async def sessions_rename(gateway: Gateway, params: SessionRename) -> SessionInfo:
     """Give a session a name; an empty one takes it back."""
-    return SessionInfo.seen(gateway, await gateway.engine.sessions.patch(params.session, name=params.name))
+    return SessionInfo.seen(gateway, await gateway.sessions.patch(params.session, name=params.name))
 
 
 @operation("sessions.pin", "write")
 async def sessions_pin(gateway: Gateway, params: SessionPin) -> SessionInfo:
     """Keep a session on top of the list, or no longer."""
-    return SessionInfo.seen(
-        gateway, await gateway.engine.sessions.patch(params.session, pinned=params.pinned)
-    )
+    return SessionInfo.seen(gateway, await gateway.sessions.patch(params.session, pinned=params.pinned))
 
 
 @operation("sessions.patch", "write", http=Patch("/api/sessions/{id:path}", id="session"))
 async def sessions_patch(gateway: Gateway, params: SessionPatch) -> SessionInfo:
     """Change name, pin, attributes, model or agent."""
-    sessions = gateway.engine.sessions
+    sessions = gateway.sessions
     if params.model:
         _check_model(params.model)
     session = await sessions.patch(
@@ -306,13 +304,13 @@ async def sessions_patch(gateway: Gateway, params: SessionPatch) -> SessionInfo:
 @operation("sessions.set_agent", "write")
 async def sessions_set_agent(gateway: Gateway, params: SessionSetAgent) -> SessionInfo:
     """Hand a conversation over to another agent; its history stays."""
-    return SessionInfo.seen(gateway, await gateway.engine.sessions.set_agent(params.session, params.agent_id))
+    return SessionInfo.seen(gateway, await gateway.sessions.set_agent(params.session, params.agent_id))
 
 
 @operation("sessions.search", "read")
 async def sessions_search(gateway: Gateway, params: SessionsSearch) -> SearchHits:
     """Messages that contain a text, newest first."""
-    found = await gateway.engine.sessions.search(params.query, agent_id=params.agent_id, limit=params.limit)
+    found = await gateway.sessions.search(params.query, agent_id=params.agent_id, limit=params.limit)
     return SearchHits(
         hits=[SearchHit(session=SessionInfo.seen(gateway, s), message=MessageInfo.seen(m)) for s, m in found]
     )
@@ -321,7 +319,7 @@ async def sessions_search(gateway: Gateway, params: SessionsSearch) -> SearchHit
 @operation("sessions.export", "read")
 async def sessions_export(gateway: Gateway, params: SessionExport) -> Exported:
     """A whole transcript as Markdown or JSON lines."""
-    content = await gateway.engine.sessions.export(params.session, params.format)
+    content = await gateway.sessions.export(params.session, params.format)
     return Exported(format=params.format, content=content)
 
 

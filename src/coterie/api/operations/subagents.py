@@ -104,18 +104,17 @@ class SubagentRunList(Answer):
 @operation("subagents.spawn", "write", http=Post("/api/agents/subagents/spawn", 201))
 async def subagents_spawn(gateway: Gateway, params: SubagentSpawn) -> SubagentReceipt:
     """Start a child on one task. Beyond the bounds it waits as queued; its result goes to the session named."""
-    engine = gateway.engine
     asker = route = None
     if params.requester_session_key is not None:
-        session = await engine.sessions.get(params.requester_session_key)
+        session = await gateway.sessions.get(params.requester_session_key)
         asker = Asker(
-            engine.sessions.agent_id(session),
+            gateway.sessions.agent_id(session),
             session.id,
             session.key,
             is_subagent=session.kind == "subagent",
         )
         route = session.route
-    receipt = await engine.subagents.spawn(
+    receipt = await gateway.subagents.spawn(
         asker,
         params.task,
         agent_id=params.agent_id,
@@ -133,7 +132,7 @@ async def subagents_spawn(gateway: Gateway, params: SubagentSpawn) -> SubagentRe
 @operation("subagents.list", "read", http=Get("/api/agents/subagents"))
 async def subagents_list(gateway: Gateway, params: SubagentsList) -> SubagentRunList:
     """Runs, newest first, each with how its result got back; long tasks and results are cut at 4,000 characters."""
-    found = await gateway.engine.subagents.list(
+    found = await gateway.subagents.list(
         requester=params.requester_session_key, status=params.status, before=params.before, limit=params.limit
     )
     cursor = found[-1].run.created_at if len(found) == params.limit else None
@@ -143,25 +142,25 @@ async def subagents_list(gateway: Gateway, params: SubagentsList) -> SubagentRun
 @operation("subagents.get", "read", http=Get("/api/agents/subagents/{runId}", runId="run_id"))
 async def subagents_get(gateway: Gateway, params: SubagentRef) -> SubagentRunInfo:
     """One run, with its result."""
-    return _run(await gateway.engine.subagents.get(params.run_id))
+    return _run(await gateway.subagents.get(params.run_id))
 
 
 @operation("subagents.cancel", "write")
 async def subagents_cancel(gateway: Gateway, params: SubagentChange) -> SubagentRunInfo:
     """Stop a run; whoever asked is told. One that has ended stays as it is."""
-    return _run(await gateway.engine.subagents.cancel(params.run_id))
+    return _run(await gateway.subagents.cancel(params.run_id))
 
 
 @operation("subagents.delete", "write", http=Delete("/api/agents/subagents/{runId}", runId="run_id"))
 async def subagents_delete(gateway: Gateway, params: SubagentChange) -> SubagentRunInfo:
     """Cancel a live run, remove a finished one. A result that is on its way still arrives."""
-    return _run(await gateway.engine.subagents.delete(params.run_id))
+    return _run(await gateway.subagents.delete(params.run_id))
 
 
 @operation("subagents.retry", "write", http=Post("/api/agents/subagents/{runId}/retry", runId="run_id"))
 async def subagents_retry(gateway: Gateway, params: SubagentChange) -> SubagentRunInfo:
     """Send a blocked announcement on its way again."""
-    return _run(await gateway.engine.subagents.retry(params.run_id))
+    return _run(await gateway.subagents.retry(params.run_id))
 
 
 def _run(told: Told) -> SubagentRunInfo:

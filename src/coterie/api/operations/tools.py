@@ -69,7 +69,7 @@ class PromptView(Answer):
 @operation("tools.list", "read")
 async def tools_list(gateway: Gateway, params: Nothing) -> ToolList:
     """Every tool that is loaded."""
-    tools = gateway.engine.brains.tools
+    tools = gateway.brains.tools
     return ToolList(
         tools=[
             ToolInfo(
@@ -87,11 +87,10 @@ async def tools_list(gateway: Gateway, params: Nothing) -> ToolList:
 @operation("tools.effective", "read")
 async def tools_effective(gateway: Gateway, params: ToolsEffective) -> EffectiveTools:
     """Which tools an agent may call, and which rule decided, from the resolver that turns use."""
-    engine = gateway.engine
     if params.session is not None:
-        brain = engine.brains.for_session(await engine.sessions.get(params.session))
+        brain = gateway.brains.for_session(await gateway.sessions.get(params.session))
     else:
-        brain = engine.brains.of(gateway.registry.get(params.agent_id or "default").id)
+        brain = gateway.brains.of(gateway.registry.get(params.agent_id or "default").id)
     decisions = [ToolDecision.of(brain.decisions[name]) for name in sorted(brain.decisions)]
     return EffectiveTools(agent_id=brain.agent_id, tools=decisions)
 
