@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import pkgutil
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     Field,
@@ -41,25 +45,32 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_NODES = 100_000
 MAX_DEPTH = 50
 
-ProviderType = Literal[
-    "openai",
-    "openai-responses",
-    "anthropic",
-    "google",
-    "openrouter",
-    "ollama",
-    "openai-compatible",
-    "claude-cli",
-    "codex-cli",
-    "pi-cli",
-    "offline",
-]
+TO_COME = ("claude-cli", "codex-cli", "pi-cli")
+"""Kinds of providers that may be named already."""
+
+
+@cache
+def provider_types() -> tuple[str, ...]:
+    """The kinds that may be named: a file each, found by its name and not imported."""
+    folder = importlib.util.find_spec("coterie.models.providers")
+    assert folder is not None
+    found = (file.name.replace("_", "-") for file in pkgutil.iter_modules(folder.submodule_search_locations))
+    return (*found, *TO_COME)
+
+
+def _provider_type(value: str) -> str:
+    known = provider_types()
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        raise ValueError(f"{value!r} is no kind of provider; {hint}")
+    return value
 
 
 class Provider(Wire):
     """Where a family of models is reached."""
 
-    type: ProviderType
+    type: Annotated[Line, AfterValidator(_provider_type)]
     base_url: Line | None = None
     api_key_env: Line | None = None
     context_window: Count | None = None

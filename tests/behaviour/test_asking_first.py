@@ -61,7 +61,7 @@ class Bell:
 
 def once(*calls: ToolCall) -> FunctionModel:
     def reply(request: ModelRequest) -> Scripted:
-        return list(calls) if request.messages[-1].role == "user" else "done"
+        return "done" if any(m.role == "tool" for m in request.messages) else list(calls)
 
     return FunctionModel(reply)
 
@@ -210,7 +210,17 @@ def test_results_are_parts_that_are_kept_shown_and_read(tmp_path: Path) -> None:
                 ("file", "t.csv"),
             ]
             assert shown["m"][0].data == {"celsius": 21.5}
+            # The picture comes behind the round's last result, from where every provider takes it.
+            roles = [m["role"] for m in model.bodies[1]["messages"]][-5:]
+            assert roles == ["assistant", "tool", "tool", "user", "user"]
+            seen = model.bodies[1]["messages"][-2]["content"]
+            assert [part["type"] for part in seen] == ["text", "image_url"]
             assert model.refused == []
+            # The same bytes again, also when it is read anew.
+            house.gateway.turns.transcripts.forget(idle=0)
+            await house.say("and now?")
+            before, after = (body["messages"][:-1] for body in model.bodies[1:3])
+            assert after[: len(before)] == before
 
     run(story())
 

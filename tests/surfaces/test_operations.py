@@ -68,7 +68,7 @@ def test_a_method_is_added_in_one_file(home: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("operations")
-    with running(folder / "home", **added(folder / "more", slow=SLOW)) as gateway:
+    with running(folder / "home", fresh=True, **added(folder / "more", slow=SLOW)) as gateway:
         yield gateway
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coterie.core.compaction import message_size
-from coterie.core.message import Message, Part, ToolCall
+from coterie.core.message import ImagePart, Message, Part, ToolCall
 from coterie.core.steering import NO_RESULT
+
+PICTURES = "[System] The pictures that the tools brought, in their order."
 
 
 class Transcript:
@@ -26,6 +28,8 @@ class Transcript:
         """Calls of the newest reply that have no result yet, under the id they are sent with."""
         self._renamed: dict[str, str] = {}
         self._seen: set[str] = set()
+        self._pictures: list[ImagePart] = []
+        """What the results of the newest round brought; shown behind the last of them."""
         for message in messages:
             self.append(message)
 
@@ -62,6 +66,7 @@ class Transcript:
             closed = Transcript()
             closed._sendable = list(self._sendable)
             closed._open = dict(self._open)
+            closed._pictures = list(self._pictures)
             closed._close_open_calls()
             return closed._sendable
         return self._sendable
@@ -74,6 +79,17 @@ class Transcript:
             return  # answers no open call; a provider would refuse it
         del self._open[call_id]
         self._add(message if call_id == message.call_id else replace(message, call_id=call_id, wire={}))
+        self._pictures += [part for part in message.parts if isinstance(part, ImagePart)]
+        if not self._open:
+            self._show_pictures()
+
+    def _show_pictures(self) -> None:
+        """Not every provider takes pictures in a result; all take them from a user, once the round is closed."""
+        if self._pictures:
+            place = self._sendable[-1].seq
+            shown = tuple(self._pictures)
+            self._add(Message(f"pictures-{place}", "user", "system", PICTURES, parts=shown, seq=place))
+            self._pictures = []
 
     def _add(self, message: Message) -> None:
         self._sendable.append(message)
@@ -104,6 +120,7 @@ class Transcript:
             )
         self._open.clear()
         self._renamed.clear()
+        self._show_pictures()
 
     def distinct(self, message: Message) -> Message:
         """The message itself, or with other ids for calls whose id is empty or was used before."""
