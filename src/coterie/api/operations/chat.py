@@ -92,6 +92,7 @@ class Stopped(Answer):
 class QueueEntry(Answer):
     run_id: str
     state: TurnState
+    waits_for: WaitReason | None = Field(None, description="Who has the word while it waits.")
     text: str | None
 
 
