@@ -24,7 +24,7 @@ from coterie.core.errors import InvalidRequest
 from coterie.core.events import ChatState
 from coterie.core.images import decode_image
 from coterie.core.message import ImagePart
-from coterie.core.turn import Reception, Stop, TurnState
+from coterie.core.turn import Reception, Stop, TurnState, WaitReason
 from coterie.engine.gateway import Gateway
 
 
