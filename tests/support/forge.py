@@ -30,10 +30,12 @@ from typing import IO, Protocol
 ROOT = Path(__file__).parents[2]
 ALSO = (
     "alembic.command",
+    "requests",
     "rich.console",
     "rich.progress",
     "rich.table",
     "ruamel.yaml",
+    "tokenizers",
     "uvicorn",
     "uvloop",
     "websockets.asyncio.client",

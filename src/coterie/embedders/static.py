@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ class StaticEmbedder:
     averages = True
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._model: Any = None
 
     @property
@@ -40,14 +40,24 @@ class StaticEmbedder:
         return found
 
     def _loaded(self) -> Any:
-        with self._lock:
-            if self._model is None:
-                wordllama = _imported()
-                # The folder of the package itself, where its weights and its tokenizer lie.
-                folder = Path(str(wordllama.__file__)).parent
-                self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-                log.info("loaded the embedding model %s", self.name)
-            return self._model
+        if self._model is None:
+            with _loading:
+                self._model = _weights()
+        return self._model
+
+
+_loading = threading.Lock()
+
+
+@cache
+def _weights() -> Any:
+    """They never change: once for the whole process, however often the configuration asks for them."""
+    wordllama = _imported()
+    # The folder of the package itself, where its weights and its tokenizer lie.
+    folder = Path(str(wordllama.__file__)).parent
+    weights = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+    log.info("loaded the embedding model %s", StaticEmbedder.name)
+    return weights
 
 
 def _imported() -> Any:
