@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -95,81 +94,66 @@ def _described(route: Route, operation: Operation, schema: dict[str, Any], schem
         told |= {"security": [{"bearer": []}], "x-scope": operation.scope}
     if operation.rpc:
         told["x-rpc"] = operation.name
-    fields = dict(_fields(operation, schema))
-    if parameters := list(_parameters(route, operation, fields, schema)):
+    needed = schema.get("required", [])
+    body = dict(schema["properties"]) if "properties" in schema else {}
+    parameters = []
+    for key in list(body):
+        name, place = _place(route, operation, key)
+        if place != "body":
+            said = body.pop(key)
+            parameters.append(_parameter(name, place, key in needed or place == "path", said))
+    if parameters:
         told["parameters"] = parameters
     if route.text is not None:
-        said = fields[route.text]
         content = {"text/plain": {"schema": {"type": "string"}}}
-        told["requestBody"] = {"required": True, "description": said.get("description"), "content": content}
-    elif fields and not _in_query(route):
-        # Whatever neither the address nor a header holds.
-        needed = [said["_key"] for said in fields.values() if said["_key"] in schema.get("required", ())]
-        body = {**schema, "properties": {said.pop("_key"): said for said in fields.values()}}
-        body = {**body, "required": needed} if needed else {k: v for k, v in body.items() if k != "required"}
+        told["requestBody"] = {"required": True, "content": content, **_about(body[route.text])}
+    elif body:
+        needed = [key for key in needed if key in body]
+        shape = {**schema, "properties": body, "required": needed}
         name = operation.params.__name__
-        assert schemas.setdefault(name, body) == body, f"two bodies are called {name}"
+        assert schemas.setdefault(name, shape) == shape, f"two bodies are called {name}"
         content = {"application/json": {"schema": {"$ref": REF.format(model=name)}}}
         told["requestBody"] = {"required": bool(needed), "content": content}
     return told
 
 
-def _fields(operation: Operation, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Schemas by the fields' own names, each with the name that the wire has for it."""
-    for name, field in operation.params.model_fields.items():
-        key = field.alias or name
-        yield name, {**schema["properties"][key], "_key": key}
-
-
-def _parameters(
-    route: Route, operation: Operation, fields: dict[str, Any], schema: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Takes what the path, the headers and the query hold out of the fields."""
-    called = {field: name for name, field in route.names.items()}
-    in_path = re.findall(r"{(\w+)", route.path)
-    headers = {field: header for header, field in operation.params.HEADERS.items()}
-    for name in list(fields):
-        shown = called.get(name, fields[name]["_key"])
-        if shown in in_path:
-            place = "path"
-        elif name in headers:
-            place, shown = "header", headers[name]
-        elif _in_query(route) and name != route.text:
-            place = "query"
-        else:
-            continue
-        said = fields.pop(name)
-        needed = said.pop("_key") in schema.get("required", ()) or place == "path"
-        yield _parameter(shown, place, needed, said)
+def _place(route: Route, operation: Operation, key: str) -> tuple[str, str]:
+    """What a request calls a parameter, and where it has it."""
+    fields = operation.params.model_fields
+    [field] = [name for name, info in fields.items() if key in (name, info.alias)]
+    name = next((name for name, renamed in route.names.items() if renamed == field), key)
+    header = next((header for header, named in operation.params.HEADERS.items() if named == field), None)
+    if re.search(rf"{{{name}[:}}]", route.path):
+        return name, "path"
+    if header is not None:
+        return header, "header"
+    in_query = route.verb in ("GET", "DELETE") or route.text not in (None, field)
+    return name, "query" if in_query else "body"
 
 
 def _parameter(name: str, place: str, needed: bool, said: dict[str, Any]) -> dict[str, Any]:
     """An address has no null: there a parameter is missing or it is something."""
-    about = said.pop("description", None)
-    said.pop("title", None)
-    kinds = [kind for kind in said.pop("anyOf", ()) if kind.get("type") != "null"]
+    kinds = [kind for kind in said.get("anyOf", ()) if kind.get("type") != "null"]
+    about = _about(kinds[0] if kinds else said) | _about(said)
+    schema = {**said, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})}
     if len(kinds) == 1:
-        about = about or kinds[0].get("description")
-        said = {**kinds[0], **{key: value for key, value in said.items() if value is not None}}
-        said.pop("description", None)
-    elif kinds:
-        said["anyOf"] = kinds
-    if place == "query" and said.get("type") == "string":
-        said["maxLength"] = min(said.get("maxLength", LONGEST), LONGEST)
-    told: dict[str, Any] = {"name": name, "in": place, "required": needed, "schema": said}
-    if about:
-        told["description"] = about
-    if said.get("type") == "array":
-        told |= {"style": "form", "explode": False}
-    return told
+        del schema["anyOf"]
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    for word in ("description", "title"):
+        schema.pop(word, None)
+    if place == "query" and schema.get("type") == "string":
+        schema["maxLength"] = min(schema.get("maxLength", LONGEST), LONGEST)
+    told = {"name": name, "in": place, "required": needed, "schema": schema, **about}
+    return {**told, "style": "form", "explode": False} if schema.get("type") == "array" else told
+
+
+def _about(said: dict[str, Any]) -> dict[str, str]:
+    return {"description": said["description"]} if "description" in said else {}
 
 
 def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
-def _in_query(route: Route) -> bool:
-    return route.verb in ("GET", "DELETE") or route.text is not None
 
 
 def _plain(path: str) -> str:

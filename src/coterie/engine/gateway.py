@@ -233,10 +233,9 @@ class Gateway:
             raise Conflict("there is nothing to try again: the last turn did not end with an error")
         return await self.submit(session.id, RETRY, origin="system", meta={"retry": failed})
 
-    async def attach(self, session: Session | None, body_hash: str) -> TurnJob | None:
-        """The turn that an equal request began a moment ago, in a session or in any, for a client that repeats it."""
-        session_id = None if session is None else session.id
-        job = await self.store.look(lambda tx: tx.turns.newest_with_body(session_id, body_hash))
+    async def attach(self, body_hash: str) -> TurnJob | None:
+        """The turn that an equal request began a moment ago, for a client that repeats it."""
+        job = await self.store.look(lambda tx: tx.turns.newest_with_body(body_hash))
         return job if job is not None and _age(job) < RETRY_SECONDS else None
 
     # Turns seen from outside

@@ -98,11 +98,9 @@ class TurnRows:
         ).first()
         return None if row is None else (read_job(row), row.body_hash)
 
-    def newest_with_body(self, session_id: str | None, body_hash: str) -> TurnJob | None:
-        """The newest turn that an equal request began, in one session or in any."""
+    def newest_with_body(self, body_hash: str) -> TurnJob | None:
+        """The newest turn that an equal request began."""
         query = select(_j).where(_j.c.body_hash == body_hash).order_by(_j.c.created_at.desc()).limit(1)
-        if session_id is not None:
-            query = query.where(_j.c.session_id == session_id)
         row = self._connection.execute(query).first()
         return None if row is None else read_job(row)
 

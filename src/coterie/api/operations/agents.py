@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, SerializationInfo, field_serializer
 
 from coterie.api.operation import Delete, Get, Patch, Post, Put, operation
+from coterie.api.operations.memory import MemoryCounts
 from coterie.api.shapes import AgentId, Answer, Change, Params, Shape, ShortText
 from coterie.core.agent import Agent, AgentSpec, AgentState, AgentType, Text
 from coterie.core.errors import InvalidRequest
@@ -129,14 +130,9 @@ class Effective(Answer):
     agents: list[str]
 
 
-class AgentMemories(Answer):
+class AgentMemories(MemoryCounts):
     """An agent's memories by scope, and what it can read of others'."""
 
-    shared: int = Field(description="Its own with scope global.")
-    private: int
-    archived: int
-    pinned: int
-    files: int = Field(description="Sections of its files, among the private ones.")
     of_others: int = Field(description="Global ones of other agents that its policy lets it read.")
 
 

@@ -142,13 +142,18 @@ class MemoryForgotten(Answer):
     id: str
 
 
-class MemoryCount(Answer):
-    agent_id: str
+class MemoryCounts(Answer):
+    """An agent's own memories."""
+
     shared: int = Field(description="With scope global.")
     private: int
     archived: int
     pinned: int
     files: int = Field(description="Sections of the agent's files, among the private ones.")
+
+
+class MemoryCount(MemoryCounts):
+    agent_id: str
 
 
 class MemoryVectors(Answer):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
@@ -59,7 +60,8 @@ class OpenAIRequest(Change):
 
     @property
     def body_hash(self) -> str:
-        body = self.model_dump_json(exclude=set(self.HEADERS.values()))
+        """Of what is asked, and of the session where a header names one."""
+        body = self.model_dump_json(exclude={"idempotency_key", "x_stainless_retry_count"})
         return hashlib.sha256(body.encode()).hexdigest()
 
 
@@ -108,7 +110,11 @@ def list_models(gateway: Gateway, params: Nothing) -> ModelEntries:
 async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply | Streamed:
     """One turn. With `user`, in that user's lasting session; without, over the messages given."""
     agent_id = named_agent(gateway, params.model)
-    run_id = await _begin(gateway, params, agent_id, _last_of_user(params))
+    if params.messages[-1].role != "user":
+        raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
+    run_id = await begin(
+        gateway, params, said(params.messages[-1]), partial(_session, gateway, params, agent_id)
+    )
     model = f"{PREFIX}{agent_id}"
     if params.stream:
         usage = params.stream_options is not None and params.stream_options.include_usage
@@ -127,26 +133,28 @@ async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply
     )
 
 
-async def _begin(gateway: Gateway, asked: ChatRequest, agent_id: str, said: Said) -> str:
+async def begin(
+    gateway: Gateway, asked: OpenAIRequest, now: Said, session: Callable[[], Awaitable[str]]
+) -> str:
     """The run that answers this request: a new one, or the one that the same request began before."""
+    check_message(now.text, now.images)
     body_hash = asked.body_hash
-    if asked.x_coterie_session is None and asked.user is None:
-        if asked.is_repeat and (job := await gateway.attach(None, body_hash)) is not None:
-            return job.run_id
-        ref = (await gateway.sessions.one_off(agent_id, _earlier(asked))).id
-    else:
-        ref = asked.x_coterie_session or api_key(agent_id, asked.user or "")
-        if asked.is_repeat:
-            try:
-                job = await gateway.attach(await gateway.sessions.get(ref), body_hash)
-            except NotFound:
-                job = None
-            if job is not None:
-                return job.run_id
+    job = await gateway.attach(body_hash) if asked.is_repeat else None
+    if job is not None:
+        return job.run_id
     receipt = await gateway.submit(
-        ref, said.text, images=said.images, key=asked.idempotency_key, body_hash=body_hash
+        await session(), now.text, images=now.images, key=asked.idempotency_key, body_hash=body_hash
     )
     return receipt.run_id
+
+
+async def _session(gateway: Gateway, asked: ChatRequest, agent_id: str) -> str:
+    if asked.x_coterie_session is not None:
+        return asked.x_coterie_session
+    if asked.user is not None:
+        return api_key(agent_id, asked.user)
+    earlier = [said(message) for message in asked.messages[:-1] if message.role in _ROLES]
+    return (await gateway.sessions.one_off(agent_id, spoken(earlier))).id
 
 
 async def _events(gateway: Gateway, run_id: str, model: str, with_usage: bool) -> AsyncIterator[bytes]:
@@ -195,28 +203,14 @@ def named_agent(gateway: Gateway, model: str) -> str:
     return agent_id
 
 
-def checked(now: Said) -> Said:
-    """Before anything is made for it."""
-    check_message(now.text, now.images)
-    return now
-
-
 def said(message: ChatMessage) -> Said:
     text, images = content_of(message.content)
     return Said(_ROLES[message.role], text, images if message.role == "user" else ())
 
 
-def _last_of_user(asked: ChatRequest) -> Said:
-    last = asked.messages[-1]
-    if last.role != "user":
-        raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
-    return checked(said(last))
-
-
-def _earlier(asked: ChatRequest) -> list[Said]:
-    """The history that a one-off request brings, without calls to tools that are the client's own."""
-    found = [said(m) for m in asked.messages[:-1] if m.role in _ROLES]
-    return [one for one in found if one.text.strip() or one.images]
+def spoken(messages: Iterable[Said]) -> list[Said]:
+    """Without those that only hold calls to tools that are the client's own."""
+    return [one for one in messages if one.text.strip() or one.images]
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -15,9 +16,10 @@ from coterie.api.operations.openai import (
     OpenAI,
     OpenAIReply,
     OpenAIRequest,
-    checked,
+    begin,
     named_agent,
     said,
+    spoken,
 )
 from coterie.api.streaming import PING, Sent, reason, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest, NotFound
@@ -46,7 +48,8 @@ class ResponsesRequest(OpenAIRequest):
 async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIReply | Streamed:
     """One turn. `previous_response_id` goes on in the session of that response."""
     agent_id = named_agent(gateway, params.model)
-    run_id = await _begin(gateway, params, agent_id)
+    earlier, now = _conversation(params)
+    run_id = await begin(gateway, params, now, partial(_session, gateway, params, agent_id, earlier))
     model = f"{PREFIX}{agent_id}"
     if params.stream:
         return Streamed(_events(gateway, run_id, model))
@@ -54,12 +57,7 @@ async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIR
     return OpenAIReply(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
 
 
-async def _begin(gateway: Gateway, asked: ResponsesRequest, agent_id: str) -> str:
-    earlier, now = _conversation(asked)
-    checked(now)
-    body_hash = asked.body_hash
-    if asked.is_repeat and (job := await gateway.attach(None, body_hash)) is not None:
-        return job.run_id
+async def _session(gateway: Gateway, asked: ResponsesRequest, agent_id: str, earlier: list[Said]) -> str:
     named = asked.x_coterie_session
     if named is None and asked.previous_response_id is not None:
         outcome = await gateway.outcome(asked.previous_response_id.removeprefix(RESPONSE))
@@ -67,15 +65,12 @@ async def _begin(gateway: Gateway, asked: ResponsesRequest, agent_id: str) -> st
     if named is None and asked.user is not None:
         named = api_key(agent_id, asked.user)
     if named is None:
-        named = (await gateway.sessions.one_off(agent_id, earlier)).id
-    elif (found := await _agent_of(gateway, named)) is not None and found != agent_id:
+        return (await gateway.sessions.one_off(agent_id, earlier)).id
+    if (found := await _agent_of(gateway, named)) not in (None, agent_id):
         raise InvalidRequest(
             f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
         )
-    receipt = await gateway.submit(
-        named, now.text, images=now.images, key=asked.idempotency_key, body_hash=body_hash
-    )
-    return receipt.run_id
+    return named
 
 
 async def _agent_of(gateway: Gateway, ref: str) -> str | None:
@@ -98,7 +93,7 @@ def _conversation(asked: ResponsesRequest) -> tuple[list[Said], Said]:
     if not messages or messages[-1].role != "user":
         raise InvalidRequest("the last item must be the user's message", details={"field": "input"})
     earlier += [said(message) for message in messages[:-1]]
-    return [one for one in earlier if one.text.strip() or one.images], said(messages[-1])
+    return spoken(earlier), said(messages[-1])
 
 
 async def _events(gateway: Gateway, run_id: str, model: str) -> AsyncIterator[bytes]:

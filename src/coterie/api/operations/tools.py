@@ -111,7 +111,7 @@ async def prompt_preview(gateway: Gateway, params: PromptPreview) -> PromptView:
     return PromptView(
         agent_id=seen.agent_id,
         model=seen.model,
-        sections=[PromptSection(name=s.name, bytes=s.size, cut=s.cut) for s in seen.sections],
+        sections=[PromptSection.of(s, bytes=s.size) for s in seen.sections],
         system=seen.request.system,
         tools=tools,
         context=seen.request.context or "",
