@@ -291,3 +291,17 @@ def test_a_revoked_token_does_nothing_more(house: GatewayProcess, rpc: Rpc, tmp_
         go_on.touch()
         until(lambda: done.read_text() == "begun done ")
     assert "too-late" not in [a["id"] for a in rpc.call("agents.list")["agents"]]
+
+
+def test_everybody_hears_that_a_message_made_or_advanced_a_session(
+    house: GatewayProcess, rpc: Rpc, listener: Rpc
+) -> None:
+    """Small events, whoever watches what: a list of sessions stays right."""
+    key = f"agent:main:dm:{time.monotonic_ns()}"
+    say(house, key)
+    assert heard(listener, rpc) == set()
+    changes = [frame["payload"] for frame in listener.events if frame["event"] == "session.changed"]
+    about = [change for change in changes if change["key"] == key]
+    # It came in, which made the session, and it was answered.
+    assert len(about) >= 2
+    assert {frozenset(change) for change in about} == {frozenset({"id", "key"})}
