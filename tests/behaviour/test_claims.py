@@ -92,7 +92,7 @@ def test_who_waits_says_for_whom_until_its_next_step(database: Database) -> None
     assert claim(database, mine)
     for reason in ("agent", "approval"):
         with database.write() as tx:
-            TurnWrites(tx.connection).wait("run", mine, reason)  # type: ignore[arg-type]
+            TurnWrites(tx.connection).wait("run", mine, reason)
         with database.read() as tx:
             job = tx.turns.get("run")
         assert job is not None and (job.state, job.waits_for) == (TurnState.WAITING, reason)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from coterie.api.shapes import Answer
 from coterie.core.announce import RunKind, RunStatus
-from coterie.core.events import ChatState
+from coterie.core.events import ChatState, SessionChange
 
 
 class ChatHappened(Answer):
@@ -44,6 +44,9 @@ class SessionChanged(Answer):
 
     id: str
     key: str = Field(description="As it is now.")
+    change: SessionChange = Field(
+        description="A message came in, a turn ended, or the session itself changed."
+    )
     deleted: bool | None = Field(None, description="True: it is gone.")
 
 

@@ -19,6 +19,8 @@ ChatState = Literal[
     "aborted",
     "error",
 ]
+SessionChange = Literal["message", "ended", "edited", "deleted"]
+"""A message came in, a turn ended, or the session itself is another now."""
 LAST: tuple[ChatState, ...] = ("final", "aborted", "error")
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.core.events import SessionChange
 from coterie.core.session import Session
 
 BACKLOG = 2_000
@@ -58,9 +59,9 @@ class Events:
         for listener in list(self._listeners):
             listener.offer(event)
 
-    def session_changed(self, session: Session, **more: Any) -> None:
+    def session_changed(self, session: Session, change: SessionChange, **more: Any) -> None:
         """Small, and for everybody: a list of sessions stays right without asking again and again."""
-        self.publish("session.changed", {"id": session.id, "key": session.key, **more})
+        self.publish("session.changed", {"id": session.id, "key": session.key, "change": change, **more})
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:

@@ -365,7 +365,7 @@ class Sessions:
 
         async with self._stopping.session(session.id, reason):
             await self._turns.transact(remove)
-        self._events.session_changed(session, deleted=True)
+        self._events.session_changed(session, "deleted", deleted=True)
 
     async def export(self, ref: str, form: Literal["markdown", "jsonl"]) -> str:
         def look(tx: Transaction) -> tuple[Session, Sequence[Message]]:
@@ -423,7 +423,7 @@ class Sessions:
         return session
 
     def changed(self, session: Session) -> Session:
-        self._events.session_changed(session)
+        self._events.session_changed(session, "edited")
         return session
 
 

@@ -120,7 +120,7 @@ class Turns:
             log.info("queue: run %s of %s, %s, trace %s", job.run_id, session.key, asked.status, job.trace_id)
         if job.kind == "request":
             log.info("ask: run %s of %s, trace %s, hop %d", job.run_id, asked.agent_id, job.trace_id, job.hop)
-        self._events.session_changed(session)
+        self._events.session_changed(session, "message")
         self.work_for(session)
 
     def work_for(self, session: Session) -> None:
@@ -131,7 +131,7 @@ class Turns:
         self.under_way.over(session.id, job.run_id)
         self.live.open(job.run_id, session.key)
         self.live.close(job.run_id, state, **fields)
-        self._events.session_changed(session)
+        self._events.session_changed(session, "ended")
 
     # Claiming
 
