@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -10,11 +11,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coterie.cli.chat.conversation import Conversation, Unseen
 from coterie.cli.chat.markdown import render, split_finished
 from coterie.cli.chat.terminal import Terminal, last_lines
+from coterie.cli.client import Event
 from tests.support.gateway import GatewayProcess, coterie, environment, running
 from tests.support.mock import Exchange, config, mock_model, model_server
 from tests.support.terminal import Pane, chatting, in_terminal
@@ -326,6 +330,49 @@ def test_the_gateway_is_killed_and_comes_back(home: Path) -> None:
         finally:
             if first.process.poll() is None:
                 first.stop()
+
+
+class Gone:
+    """A gateway that goes away right after it told that the session changed: the next call waits for its return."""
+
+    in_process = False
+    connected = False
+
+    def __init__(self) -> None:
+        self.told = asyncio.Queue[Event]()
+        self.told.put_nowait(Event("session.changed", {"id": "1", "key": ""}))
+        self.asked = asyncio.Event()
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def next_event(self) -> Event:
+        return await self.told.get()
+
+    async def lost(self) -> None:
+        await self.asked.wait()
+        self.asked.clear()
+
+
+class Notes(Unseen):
+    def __init__(self) -> None:
+        self.heard = asyncio.Queue[str]()
+
+    async def note(self, text: str) -> None:
+        self.heard.put_nowait(text)
+
+
+def test_a_loss_is_told_also_while_an_answer_is_waited_for() -> None:
+    async def scene() -> None:
+        notes = Notes()
+        following = asyncio.create_task(Conversation(Gone(), notes).follow())
+        async with asyncio.timeout(30):
+            assert "the gateway went away" in await notes.heard.get()
+        following.cancel()
+
+    asyncio.run(scene())
 
 
 def test_one_message_on_the_command_line(place: Path) -> None:

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from coterie.core.errors import CoterieError, Unavailable, from_payload
 from coterie.engine.household.home import Home
 
-LOST = "connection.lost"
 BACK = "connection.back"
 """Events may have been missed: look at the session again, which has the gateway tell of it again, too."""
 STARTING_SECONDS = 15
@@ -50,6 +49,9 @@ class Client(Answering, Protocol):
     def connected(self) -> bool: ...
 
     async def next_event(self) -> Event: ...
+
+    async def lost(self) -> None:
+        """Until the connection breaks. No event: what handles one may itself wait for the gateway to come back."""
 
 
 async def change(client: Client, method: str, **params: Any) -> dict[str, Any]:
@@ -233,6 +235,7 @@ class _Remote:
         self._link: _Link | None = None
         self._ready = asyncio.Event()
         self._events: asyncio.Queue[Event | CoterieError] = asyncio.Queue()
+        self._losses: asyncio.Queue[None] = asyncio.Queue()
         self._refused: CoterieError | None = None
         """Why there is no use in trying again."""
         self._keeping: asyncio.Task[None] | None = None
@@ -277,6 +280,9 @@ class _Remote:
             raise event
         return event
 
+    async def lost(self) -> None:
+        await self._losses.get()
+
     async def _open(self) -> _Link | None:
         link = await self._open_link(self._events.put_nowait)
         if link is not None:
@@ -288,7 +294,7 @@ class _Remote:
         while True:
             await asyncio.wait((link.reading,))
             self._ready.clear()
-            self._events.put_nowait(Event(LOST, {}))
+            self._losses.put_nowait(None)
             try:
                 link = await self._open_again()
             except CoterieError as error:
@@ -348,6 +354,9 @@ class _Host(_House):
             self._subscribe()
             return Event(BACK, {})
         return Event(event.name, event.payload)
+
+    async def lost(self) -> None:
+        await asyncio.Event().wait()  # we are the house
 
 
 @asynccontextmanager

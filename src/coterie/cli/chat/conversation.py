@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from coterie.cli.chat.terminal import short
-from coterie.cli.client import BACK, LOST, Client, Event, change
+from coterie.cli.client import BACK, Client, Event, change
 from coterie.core.errors import InvalidRequest, NotFound
 
 EARLIER = 6
@@ -273,10 +273,20 @@ class Conversation:
 
     async def follow(self) -> None:
         """Show what happens, for ever."""
+        noticing = asyncio.create_task(self._notice_losses())
+        try:
+            while True:
+                await self.handle(await self._client.next_event())
+                if self._next is not None and not self.busy:
+                    await self._move(self._next)
+        finally:
+            noticing.cancel()
+
+    async def _notice_losses(self) -> None:
         while True:
-            await self.handle(await self._client.next_event())
-            if self._next is not None and not self.busy:
-                await self._move(self._next)
+            await self._client.lost()
+            self._gaps += 1
+            await self._view.note("the gateway went away; waiting for it to come back")
 
     async def _move(self, key: str) -> None:
         """Where an agent took the person."""
@@ -299,9 +309,6 @@ class Conversation:
             await self._refresh()
         elif event.name == "session.switched" and payload["from"] == self.key:
             self._next = payload["to"]
-        elif event.name == LOST:
-            self._gaps += 1
-            await self._view.note("the gateway went away; waiting for it to come back")
         elif event.name == BACK:
             self._gaps += 1
             await self._view.note("the gateway is back")
