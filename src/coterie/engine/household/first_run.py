@@ -21,7 +21,7 @@ def settle_in(home: Home, first_model: Callable[[], str | None]) -> None:
     """Copy the root's files to main, never move, never overwrite. Cut short, it can be run again."""
     main = home.agents / MAIN
     main.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for leftover in main.rglob(f"{TEMPORARY}*"):
+    for leftover in (*home.path.glob(f"{TEMPORARY}*"), *main.rglob(f"{TEMPORARY}*")):
         leftover.unlink()
     for name in COPIED:
         _copy_new(home.path / name, main / name)
