@@ -553,7 +553,7 @@ def test_a_message_is_converted_once() -> None:
         message = user("hello")
         async with talking(sse(chunk("stop")), sse(chunk("stop"))) as (server, model):
             await collect(model, ask(message))
-            message.wire["openai"]["content"] = "as converted before"
+            message.wire["openai"] = b'{"role":"user","content":"as converted before"}'
             await collect(model, ask(message))
             assert server.body(1)["messages"][1] == {"role": "user", "content": "as converted before"}
 

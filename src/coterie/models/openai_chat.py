@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -18,7 +17,7 @@ from coterie.models.failure import Trouble, model_error
 from coterie.models.openai_failure import refusal, trouble_of
 from coterie.models.openai_profile import Settings
 from coterie.models.openai_stream import Pieces, chunks
-from coterie.models.openai_wire import request_body
+from coterie.models.openai_wire import request_bytes
 from coterie.models.text import well_formed
 
 __all__ = ["Endpoint", "OpenAIChat", "open_connections"]
@@ -126,8 +125,7 @@ class OpenAIChat:
 
     async def _body(self, request: ModelRequest) -> bytes:
         fields = await self._settings.fields(request.temperature, request.max_tokens, request.thinking)
-        body = {**fields, **request_body(request)}
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return request_bytes(fields, request)
 
     def _usage(self, pieces: Pieces) -> Usage:
         counted = pieces.usage

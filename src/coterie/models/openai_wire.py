@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from coterie.core.message import ImagePart, Message, TextPart
@@ -13,22 +15,34 @@ from coterie.models.text import well_formed
 WIRE = "openai"
 
 
-def request_body(request: ModelRequest) -> dict[str, Any]:
-    """Tools and messages as they are sent. What a stored message became once is used again."""
-    messages: list[dict[str, Any]] = []
+def request_bytes(fields: Mapping[str, Any], request: ModelRequest) -> bytes:
+    """A whole body: these fields, messages and tools. What a stored message became once is used again."""
+    said: list[bytes] = []
     if request.system:
-        messages.append({"role": "system", "content": well_formed(request.system)})
+        said.append(_json({"role": "system", "content": well_formed(request.system)}))
     for message in request.messages:
-        wire = message.wire.get(WIRE)
+        wire: bytes | None = message.wire.get(WIRE)
         if wire is None:
-            wire = message.wire[WIRE] = wire_message(message)
-        messages.append(wire)
+            wire = message.wire[WIRE] = _json(wire_message(message))
+        said.append(wire)
     if request.context is not None:
-        messages.append({"role": "user", "content": well_formed(request.context)})
-    body: dict[str, Any] = {"messages": messages}
+        said.append(_json({"role": "user", "content": well_formed(request.context)}))
+    ours = {"messages": b"[" + b",".join(said) + b"]"}
     if request.tools:
-        body["tools"] = [wire_tool(tool) for tool in request.tools]
+        ours["tools"] = _json([wire_tool(tool) for tool in request.tools])
+    # A field of that name keeps the place for ours.
+    body = {**{name: ours.get(name) or _json(value) for name, value in fields.items()}, **ours}
+    return b"{" + b",".join(_json(name) + b":" + value for name, value in body.items()) + b"}"
+
+
+def request_body(request: ModelRequest) -> dict[str, Any]:
+    """Messages and tools of a body, as whoever gets it reads them."""
+    body: dict[str, Any] = json.loads(request_bytes({}, request))
     return body
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def wire_tool(tool: ToolSchema) -> dict[str, Any]:
