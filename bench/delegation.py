@@ -28,6 +28,7 @@ OVERHEAD = 8_000
 
 def run() -> list[Row]:
     with opened_house(_furnish_more) as house, house.gateway.rpc() as rpc:
+        rpc.call("sessions.watch", all=True)
         for _ in range(5):
             first_request(house, rpc, plain)
             first_request(house, rpc, spawn)

@@ -36,6 +36,7 @@ class Line:
             raise Lost(str(error)) from error
         line = cls(socket, hear)
         await line.call("connect", auth={"token": token})
+        await line.call("sessions.watch", all=True)
         return line
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:

@@ -97,7 +97,8 @@ async def _given(request: Request, route: Route, model: type[Params]) -> dict[st
 
     def put(name: str, value: Any) -> None:
         if name in given:
-            raise InvalidRequest(f"{name}: given twice", details={"fields": [{"field": name[:200]}]})
+            wrong = {"field": name[:200], "message": "given twice"}
+            raise InvalidRequest(f"{name[:200]}: given twice", details={"fields": [wrong]})
         given[name] = value
 
     for name, value in request.path_params.items():
