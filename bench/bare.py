@@ -1,4 +1,4 @@
-"""What a model call costs with pydantic-ai alone: it sends again what the gateway just sent.
+"""What a model call costs with the HTTP client alone: it sends again what the gateway just sent.
 
     python bench/bare.py http://127.0.0.1:8901
 
@@ -15,27 +15,17 @@ import time
 from typing import Any
 from urllib.request import urlopen
 
+import httpx2
 import uvloop
-from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIChatModelSettings
-from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers.openai import OpenAIProvider
-
-PARAMETERS = ModelRequestParameters()
 
 
 class Bare:
-    """One client, one connection that stays open."""
+    """One client, one connection that stays open. No SDK, no library: encode, send, read the events."""
 
     def __init__(self, mock_url: str) -> None:
         self._bodies_url = f"{mock_url}/_bodies"
-        client = AsyncOpenAI(
-            base_url=f"{mock_url}/v1", api_key="none", http_client=DefaultAsyncHttpx2Client(), max_retries=0
-        )
-        self._provider = OpenAIProvider(openai_client=client)
-        self._models: dict[str, OpenAIChatModel] = {}
+        self._url = f"{mock_url}/v1/chat/completions"
+        self._client = httpx2.AsyncClient(timeout=60)
 
     def kept(self) -> list[dict[str, Any]]:
         with urlopen(self._bodies_url, timeout=60) as answer:
@@ -43,26 +33,15 @@ class Bare:
         return bodies
 
     async def send(self, body: dict[str, Any]) -> tuple[float, float]:
-        """One streaming request with the same messages and tools, from the call to the last event."""
-        model = self._model(body["model"])
-        extra = {name: body[name] for name in ("messages", "tools") if name in body}
+        """One streaming request with the same content, from its encoding to the last event."""
         started, cpu = time.perf_counter(), time.process_time()
-        async with model_request_stream(
-            model,
-            [],
-            model_settings=OpenAIChatModelSettings(extra_body=extra),
-            model_request_parameters=PARAMETERS,
-            instrument=False,
-        ) as stream:
-            async for _ in stream:
-                pass
-            stream.get()
+        headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
+        content = json.dumps(body).encode()
+        async with self._client.stream("POST", self._url, content=content, headers=headers) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    json.loads(line.removeprefix("data: "))
         return time.perf_counter() - started, time.process_time() - cpu
-
-    def _model(self, name: str) -> OpenAIChatModel:
-        if name not in self._models:
-            self._models[name] = OpenAIChatModel(name, provider=self._provider, profile=OpenAIModelProfile())
-        return self._models[name]
 
 
 async def main() -> None:
