@@ -36,7 +36,7 @@ class Bare:
         """One streaming request with the same content, from its encoding to the last event."""
         started, cpu = time.perf_counter(), time.process_time()
         headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
-        content = json.dumps(body).encode()
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         async with self._client.stream("POST", self._url, content=content, headers=headers) as response:
             async for line in response.aiter_lines():
                 if line.startswith("data: {"):
