@@ -3,7 +3,8 @@
 A start spends nearly all its time on imports. So one process per test process, the forge, imports everything once,
 and forks for each command: the fork gets the words, the environment and the files that a fresh start would get, and
 runs the same `python -m coterie` to the same end. What a fresh interpreter imports and how it reads its environment is
-tested with fresh ones: the terminal, the first five minutes, the smoke tests. Elsewhere than on Linux all are fresh.
+tested with fresh ones: the terminal, the first five minutes, a smoke test. Benches, evals and `make chaos` start fresh ones
+always, and so does everything elsewhere than on Linux.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def start(
     odd = any(
         name.startswith(READ_BY_PYTHON) and os.environ.get(name) != value for name, value in env.items()
     )
-    if fresh or odd or sys.platform != "linux":
+    # Only tests: what is measured, or killed for hours, starts as it does for people.
+    if fresh or odd or sys.platform != "linux" or "PYTEST_VERSION" not in os.environ:
         command = [sys.executable, "-m", "coterie", *words]
         return subprocess.Popen(command, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr)
     with Path(os.devnull).open("r+b", buffering=0) as nothing:
