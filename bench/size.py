@@ -22,7 +22,7 @@ from tests.support.gateway import GatewayProcess, running
 NAME = "size"
 
 STARTS = 5
-IMPORTS = "import starlette.applications, uvicorn, sqlalchemy, pydantic_ai.direct, pydantic_ai.models.openai"
+IMPORTS = "import starlette.applications, uvicorn, sqlalchemy, pydantic, httpx2"
 FIRST_REQUEST = 6_000
 IDLE, WARM, GROWTH = 110, 140, 1.1
 SESSIONS, TURNS = 100, 10
@@ -109,7 +109,7 @@ def first_answer(home: Path, mock: Mock) -> list[Row]:
     )
     return [
         at_most(
-            "start to first answered turn / importing fastapi, uvicorn, sqlalchemy and pydantic-ai",
+            "start to first answered turn / importing starlette, uvicorn, sqlalchemy, pydantic and httpx2",
             _ms(existing, imports),
             existing / imports,
             1.5,
