@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.core.agent import DEFAULT_ALIAS
 from coterie.core.errors import NotFound
-from coterie.core.session import parse_key
 from coterie.engine.gateway import Gateway
 
 MOST = 10_000
@@ -35,7 +33,7 @@ class Watching:
         """Before anything is done with the session, so that nothing of it is missed."""
         if ref.startswith("agent:"):
             # There may be no such session yet: the first message makes it.
-            self._keys[self._canonical(ref)] = None
+            self._keys[self._gateway.sessions.canonical(ref)] = None
             if len(self._keys) > MOST:
                 del self._keys[next(iter(self._keys))]
         elif ref not in self._ids:
@@ -70,17 +68,8 @@ class Watching:
 
     async def _key_of(self, ref: str) -> str | None:
         if ref.startswith("agent:"):
-            return self._canonical(ref)
+            return self._gateway.sessions.canonical(ref)
         try:
             return self._ids.get(ref) or (await self._gateway.sessions.get(ref)).key
         except NotFound:
             return None
-
-    def _canonical(self, ref: str) -> str:
-        """As events spell it."""
-        agent_id, _, key = parse_key(ref)
-        if agent_id != DEFAULT_ALIAS:
-            return key
-        return (
-            f"agent:{self._gateway.brains.named(DEFAULT_ALIAS)}{key.removeprefix(f'agent:{DEFAULT_ALIAS}')}"
-        )

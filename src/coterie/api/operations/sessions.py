@@ -21,7 +21,6 @@ from coterie.api.shapes import (
 )
 from coterie.api.watching import Watching
 from coterie.core.agent import Text
-from coterie.core.errors import InvalidRequest
 from coterie.core.message import Message, Origin, Role
 from coterie.core.session import Kind, Session
 from coterie.engine.gateway import Gateway
@@ -287,8 +286,6 @@ async def sessions_pin(gateway: Gateway, params: SessionPin) -> SessionInfo:
 async def sessions_patch(gateway: Gateway, params: SessionPatch) -> SessionInfo:
     """Change name, pin, attributes, model or agent."""
     sessions = gateway.sessions
-    if params.model:
-        _check_model(params.model)
     session = await sessions.patch(
         params.session,
         name=params.name,
@@ -354,9 +351,3 @@ async def sessions_unwatch(gateway: Gateway, params: SessionsWatch, watching: Wa
         else:
             await watching.remove(params.session)
     return Watched.by(watching)
-
-
-def _check_model(name: str) -> None:
-    provider, slash, model = name.partition("/")
-    if not slash or not provider or not model:
-        raise InvalidRequest(f"{name!r} is not a model; write <provider>/<model>", details={"field": "model"})

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from coterie.core.agent import DEFAULT_ALIAS, AgentState
+from coterie.core.agent import DEFAULT_ALIAS, AgentState, check_model
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.message import DataPart, FilePart, ImagePart, Message, Role
@@ -73,14 +73,14 @@ class Sessions:
         return await self._store.look(lambda tx: self.find(tx, ref))
 
     def find(self, tx: Transaction, ref: str) -> Session:
-        found = tx.sessions.find(self._canonical(ref))
+        found = tx.sessions.find(self.canonical(ref))
         if found is None:
             raise NotFound(f"there is no session {ref[:200]!r}")
         return found
 
     def find_or_make(self, tx: Transaction, ref: str) -> Session:
         """A key of an agent's own conversation makes it on first use."""
-        ref = self._canonical(ref)
+        ref = self.canonical(ref)
         found = tx.sessions.find(ref)
         if found is not None:
             return found
@@ -280,6 +280,11 @@ class Sessions:
         model: str | None = None,
     ) -> Session:
         """Rename, pin, attributes, model. An empty name or model takes it back; a null attribute is removed."""
+        if model:
+            try:
+                check_model(model)
+            except ValueError as error:
+                raise InvalidRequest(str(error), details={"field": "model"}) from None
         if attributes is not None and len(json.dumps(attributes)) > MAX_ATTRIBUTES:
             raise InvalidRequest(
                 f"attributes have at most {MAX_ATTRIBUTES} bytes", details={"field": "attributes"}
@@ -380,7 +385,7 @@ class Sessions:
 
     # Small parts
 
-    def _canonical(self, ref: str) -> str:
+    def canonical(self, ref: str) -> str:
         """An id as it is; a key in its stored spelling, with the real id where it says `default`."""
         if not ref or len(ref) > 1000 or "\x00" in ref:
             raise InvalidRequest("a session is named by its id or its key", details={"field": "session"})
