@@ -303,7 +303,7 @@ class Conversation:
         if event.name == "chat" and payload["session"] == self.key:
             await self._chat(payload)
         elif event.name == "session.changed" and payload.get("key") == self.key:
-            if payload["change"] in ("edited", "deleted"):  # what was said comes as chat events
+            if payload.get("change") not in ("message", "ended"):  # what was said comes as chat events
                 await self._changed(payload)
         elif event.name == "agents.changed" and payload.get("agent_id") in (None, self.agent_id):
             await self._refresh()
