@@ -137,6 +137,8 @@ class Account(Wire):
     token_env: Line | None = None
     secret_env: Line | None = None
     api_base: Line | None = None
+    owner: list[Annotated[str, Field(min_length=1, max_length=500)]] = []
+    """Peers who are the owner themself: what they write in a direct chat has the owner's rights."""
 
 
 class Channel(Wire):

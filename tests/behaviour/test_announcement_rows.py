@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from coterie.core.agent import Agent, AgentState
 from coterie.core.announce import SubagentRun
+from coterie.core.audience import OWNER
 from coterie.core.message import Message, Usage
 from coterie.core.session import Session
 from coterie.core.turn import Claim, InboxEntry, TurnJob, TurnState
@@ -91,7 +92,7 @@ def ask(database: Database, number: int, *, announce: bool = True) -> TurnJob:
         assert work is not None
         assert (work.job, work.session.tools) == (job, ("files_*",))
         writes = TurnWrites(tx.connection)
-        writes.claim(run_id, CLAIM, agent_id="main", at=AT)
+        writes.claim(run_id, CLAIM, agent_id="main", audience="owner", at=AT)
         for one in work.entries:
             writes.take(one)
         tx.runs.start(run_id, AT)
@@ -245,10 +246,10 @@ def test_the_latest_session_that_nobody_waits_in(database: Database) -> None:
             writes.submit(
                 job, InboxEntry(session_id, f"x{number}", job.run_id, "main", "user", "user", "x", None, AT)
             )
-            writes.claim(job.run_id, CLAIM, agent_id="main", at=AT)
+            writes.claim(job.run_id, CLAIM, agent_id="main", audience="owner", at=AT)
             if state == "waiting":
                 writes.wait(job.run_id, CLAIM, "agent")
     with database.read() as tx:
-        latest, idle = tx.sessions.latest(["main"]), tx.sessions.latest(["main"], idle=True)
+        latest, idle = tx.sessions.latest(["main"], OWNER), tx.sessions.latest(["main"], OWNER, idle=True)
         assert latest is not None and idle is not None
         assert (latest.id, idle.id) == ("s2", "s1")

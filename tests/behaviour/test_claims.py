@@ -36,7 +36,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def claim(database: Database, claim: Claim, at: str = AT) -> bool:
     try:
         with database.write() as tx:
-            TurnWrites(tx.connection).claim("run", claim, agent_id="main", at=at)
+            TurnWrites(tx.connection).claim("run", claim, agent_id="main", audience="owner", at=at)
     except ClaimLost:
         return False
     return True

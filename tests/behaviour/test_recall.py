@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -30,16 +31,29 @@ def home(tmp_path: Path) -> Path:
 def recalled(model: FunctionModel) -> str:
     """The memory lines of the newest request, which stand in its trailing message."""
     content = str(model.bodies[-1]["messages"][-1]["content"])
-    return content.partition("\nmemory: ")[2].removesuffix("\n</context>")
+    return content.partition("\nmemory: ")[2].rpartition("\n</context>")[0]
 
 
 def echo(request: ModelRequest) -> Scripted:
     return "Understood."
 
 
+PLACES: WeakKeyDictionary[House, dict[tuple[str, str], str]] = WeakKeyDictionary()
+"""Conversations of the owner's, by agent and by what the test calls them."""
+
+
+async def place(house: House, agent: str, session: str) -> str:
+    """The key of a conversation, begun where there is none yet."""
+    known = PLACES.setdefault(house, {})
+    if session == "main":
+        return f"agent:{agent}:main"
+    if (agent, session) not in known:
+        known[agent, session] = (await house.gateway.sessions.create(agent_id=agent)).key
+    return known[agent, session]
+
+
 async def talk(house: House, agent: str, text: str, session: str = "main") -> str:
-    key = f"agent:{agent}:{session}" if session == "main" else f"agent:{agent}:dm:{session}"
-    outcome = await house.say(text, key)
+    outcome = await house.say(text, await place(house, agent, session))
     assert outcome.error is None
     return outcome.text
 
@@ -53,10 +67,10 @@ def test_what_was_said_on_monday_is_recalled_on_friday_in_another_session(home: 
             assert recalled(model) == ""
             await talk(house, "dot", "From which pier does the boat trip leave?", "friday")
             assert "pier nine" in recalled(model)
-            assert "conversation agent:dot:dm:monday" in recalled(model)
+            assert f"conversation {await place(house, 'dot', 'monday')}" in recalled(model)
             await talk(house, "rose", "From which pier does the boat trip leave?", "friday")
             assert recalled(model) == ""
-            for message in await house.history("agent:dot:dm:friday"):
+            for message in await house.history(await place(house, "dot", "friday")):
                 assert "pier nine" not in message.text
                 assert "pier nine" not in json.dumps(message.meta or {})
 
@@ -71,7 +85,7 @@ def test_the_offline_model_shows_its_memory(home: Path) -> None:
             )
             friday = await talk(house, "dot", "Which colour has the boat?", "friday")
             assert "That reminds me of" in friday and "the boat is blue" in friday
-            assert "agent:dot:dm:monday" in friday
+            assert await place(house, "dot", "monday") in friday
             told = await talk(house, "dot", "what do you remember about the boat?", "friday")
             assert "the boat is blue" in told
             rose = await talk(house, "rose", "what do you remember about the boat?", "friday")
@@ -197,8 +211,8 @@ def test_search_holds_when_the_file_is_written_anew(home: Path) -> None:
                 await talk(
                     house, "dot", f"Berth {number} belongs to the boat number {number}0.", f"day{number}"
                 )
-            await house.gateway.sessions.delete("agent:dot:dm:day0")
-            await house.gateway.sessions.delete("agent:dot:dm:day2")
+            await house.gateway.sessions.delete(await place(house, "dot", "day0"))
+            await house.gateway.sessions.delete(await place(house, "dot", "day2"))
             with sqlite3.connect(house.home / "coterie.db") as file:
                 file.execute("VACUUM")
             file.close()
@@ -206,7 +220,7 @@ def test_search_holds_when_the_file_is_written_anew(home: Path) -> None:
                 found = await house.gateway.sessions.search(f"berth {number}", agent_id=None, limit=5)
                 assert [m.text[:7] for _, m in found] == [f"Berth {number}"]
             await talk(house, "dot", "Berth 9 belongs to nobody.", "later")
-            await house.gateway.sessions.delete("agent:dot:dm:day3")
+            await house.gateway.sessions.delete(await place(house, "dot", "day3"))
             found = await house.gateway.sessions.search("berth", agent_id=None, limit=5)
             assert sorted(m.text[:7] for _, m in found) == ["Berth 1", "Berth 9"]
 

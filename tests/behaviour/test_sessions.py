@@ -561,7 +561,7 @@ def test_latest_is_the_most_recently_updated_live_one(home: Path) -> None:
 
             def latest() -> str | None:
                 with house.power.read() as tx:
-                    found = tx.sessions.latest(["rose"])
+                    found = tx.sessions.latest(["rose"], "owner")
                 return found.id if found else None
 
             assert latest() == two.id
@@ -667,7 +667,7 @@ def test_search_and_export_show_who_said_what(home: Path) -> None:
                 "The BOAT at 100%",
                 "I look",
                 "`system_time({})`",
-                "(external)",
+                "## Client",
                 "## rose",
                 "took over",
             ):

@@ -59,6 +59,22 @@ def name_of(request: ModelRequest) -> str:
     return named.group(1) if named else "main"
 
 
+FENCED = re.compile(r"⟦(\w+) result of [^⟧]*⟧\n(.*?)\n⟦/\1⟧", re.S)
+"""What another agent said, as a model is shown it."""
+
+
+def said_by(agent: str, text: str) -> str:
+    """Another agent's words out of their fence."""
+    match = re.fullmatch(r"⟦(\w+) agent (\S+)⟧\n(.*)\n⟦/\1⟧(?:\n\[\d+ more characters\])?", text, re.S)
+    assert match is not None and match[2] == agent, text
+    return match[3]
+
+
+async def beside(house: House, agent: str = "main") -> str:
+    """Another conversation of the owner's."""
+    return (await house.gateway.sessions.create(agent_id=agent)).key
+
+
 def results(request: ModelRequest) -> list[Message]:
     """Tool results behind the newest message."""
     newest = max(i for i, m in enumerate(request.messages) if m.role == "user")
@@ -67,7 +83,7 @@ def results(request: ModelRequest) -> list[Message]:
 
 def found(request: ModelRequest) -> list[str]:
     """Results of other agents that a request shows."""
-    return re.findall(r"<result-\w+ [^>]*>\n(.*?)\n</result-", request.context or "", re.S)
+    return [text for _, text in FENCED.findall(request.context or "")]
 
 
 def once(*calls: Any) -> Callable[[ModelRequest], Scripted]:
@@ -125,6 +141,7 @@ def test_a_sync_message_is_answered_in_the_targets_own_session(home: Path) -> No
         async with household(home, minds.model, roster=ROSTER) as house:
             outcome = await house.say("ask about the garden")
             answer = json.loads(outcome.text)
+            answer["response"] = said_by("rose", answer["response"])
             assert answer | {"durationMs": 0} == {
                 "mode": "sync",
                 "status": "complete",
@@ -184,9 +201,9 @@ def test_an_async_message_is_announced_once_and_wakes_the_requester(home: Path) 
             assert history[-1].text == "all in: Rose says: which soil?"
             assert await states(house) == {"which soil?": ("delivered", None)}
             # The model saw it fenced; nothing rendered is stored, and the next turn no longer sees it.
-            assert not any("<result-" in m.text for m in history)
+            assert not any("⟦" in m.text for m in history)
             await house.say("anything else?")
-            assert "<result-" not in (minds.seen[-1][1].context or "")
+            assert "result of" not in (minds.seen[-1][1].context or "")
             assert minds.model.refused == []
 
     run(story())
@@ -574,7 +591,11 @@ def test_a_childs_first_request_is_small(home: Path) -> None:
             await house.say("go")
             await settled(house)
             [body] = [
-                b for b in minds.model.bodies if any(m.get("content") == "small task" for m in b["messages"])
+                b
+                for b in minds.model.bodies
+                if any(
+                    "\nsmall task\n" in str(m.get("content")) for m in b["messages"] if m["role"] == "user"
+                )
             ]
             assert len(json.dumps(body).encode()) < 8_000
             assert "secret" not in json.dumps(body) and "USER.md" not in json.dumps(body)
@@ -626,7 +647,7 @@ def test_children_that_fail_are_announced_as_such(home: Path) -> None:
             assert history[-1].text.startswith("all in: ")
             run_id = next(r.run_id for r in await runs(house) if r.task == "huge task")
             minds.says["read on"] = once(call("results_read", {"id": run_id, "offset": 4000, "limit": 10}))
-            assert (await house.say("read on")).text.startswith("x" * 10)
+            assert said_by("main", (await house.say("read on")).text) == "x" * 10
 
     run(story())
 
@@ -825,7 +846,7 @@ def test_a_message_of_another_agent_steers_like_a_persons(home: Path) -> None:
         async def long_task(request: ModelRequest) -> Scripted:
             if not any(m.role == "tool" for m in request.messages):
                 asked.set()
-                while len((await house.gateway.queue("agent:rose:main"))[1]) < 2:
+                while len((await house.gateway.queue(place))[1]) < 2:
                     await asyncio.sleep(0.002)
                 return [call("system_time")]
             if any(m.text.startswith("skipped") for m in request.messages[-3:]):
@@ -834,15 +855,24 @@ def test_a_message_of_another_agent_steers_like_a_persons(home: Path) -> None:
 
         minds.says["long"] = long_task
         minds.says["[Backlog]"] = long_task
-        minds.says["ask"] = once(asking("rose", "quick question"))
+        minds.says["begin"] = once(asking("rose", "long", mode="async"))
+        minds.says["elsewhere"] = once(asking("rose", "another question"))
         async with household(home, minds.model, roster=ROSTER) as house:
-            long = await house.send("long", "agent:rose:main")
+            begun = json.loads((await house.say("begin")).text)
+            place, long = begun["sessionId"], begun["responseId"]
             await asked.wait()
-            answer = json.loads((await house.say("ask")).text)
-            assert (answer["response"], answer["created"]) == ("Rose says: quick question", False)
+            # A session that is at work is passed over, unless it is asked for.
+            other = json.loads((await house.say("elsewhere", await beside(house))).text)
+            assert other["created"] and other["sessionId"] != place
+            minds.says["ask"] = once(asking("rose", "quick question", session=place))
+            answer = json.loads((await house.say("ask", await beside(house))).text)
+            assert (said_by("rose", answer["response"]), answer["created"]) == (
+                "Rose says: quick question",
+                False,
+            )
             assert (await house.outcome(long)).text == "long task is done"
-            theirs = await house.history("agent:rose:main")
-            assert [m.origin for m in theirs if m.role == "user"] == ["user", "agent", "system"]
+            theirs = await house.history(place)
+            assert [m.origin for m in theirs if m.role == "user"] == ["agent", "agent", "system"]
             assert minds.model.refused == []
 
     run(story())
@@ -857,14 +887,16 @@ def test_what_was_asked_of_one_agent_is_never_done_by_another(home: Path) -> Non
             return "held"
 
         minds.says["hold"] = hold
+        minds.says["begin"] = once(asking("rose", "hold", mode="async"))
         minds.says["ask"] = once(asking("rose", "which soil?", session="latest"))
         async with household(home, minds.model, roster=ROSTER) as house:
-            busy = await house.send("hold", "agent:rose:main")
-            await until(lambda: minds.seen)
+            begun = json.loads((await house.say("begin")).text)
+            place, busy = begun["sessionId"], begun["responseId"]
+            await until(lambda: any("hold" in last_user(r) for _, r in minds.seen))
             asked = await house.send("ask")
-            while len((await house.gateway.queue("agent:rose:main"))[1]) < 2:
+            while len((await house.gateway.queue(place))[1]) < 2:
                 await asyncio.sleep(0.002)
-            await house.gateway.sessions.set_agent("agent:rose:main", "miles")
+            await house.gateway.sessions.set_agent(place, "miles")
             release.set()
             await house.outcome(busy)
             answer = json.loads((await house.outcome(asked)).text)
@@ -1160,8 +1192,9 @@ def test_what_agents_say_to_each_other_never_leaves_the_house(home: Path) -> Non
                 return session.id
 
             rose, main = await routed("rose"), await routed("main")
-            await house.say("ask")
-            assert any(m.text == "Rose says: psst" for m in await house.history(rose))
+            answer = json.loads((await house.say("ask")).text)
+            assert any(m.text == "Rose says: psst" for m in await house.history(answer["sessionId"]))
+            assert await house.history(rose) == []
             assert house.outbox() == []
             await house.say("go", main)
             await settled(house, main)
@@ -1254,7 +1287,8 @@ def test_time_spent_waiting_does_not_count_as_the_tools(home: Path, monkeypatch:
         minds.says["soil"] = slowly
         minds.says["garden"] = once(asking("rose", "which soil?"))
         async with household(home, minds.model, roster=ROSTER) as house:
-            assert json.loads((await house.say("garden")).text)["response"] == "at last"
+            answer = json.loads((await house.say("garden")).text)
+            assert said_by("rose", answer["response"]) == "at last"
 
     run(story())
 

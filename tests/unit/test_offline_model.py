@@ -280,6 +280,6 @@ def test_it_takes_no_other_word_for_an_agent(said: str) -> None:
 
 def test_it_passes_on_what_others_brought() -> None:
     line = Message(id="s", role="system", origin="agent", text="[@agent:Rose#rose] finish")
-    context = 'results: …\n<result-ab from="Rose#rose" status="ok" task="x" run="r">\nloam\n</result-ab>'
+    context = "results: …\n⟦ab result of Rose#rose, ok, run r, task: x⟧\nloam\n⟦/ab⟧"
     said = respond(ModelRequest(PEERS, TOGETHER, [user("spawn x"), line], context)).text
     assert "Rose is done (ok): loam" in said and "not a language model" in said

@@ -171,12 +171,19 @@ def restore(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = 
 def purge(
     name: AgentArgument, yes: YesOption = False, home: HomeOption = None, as_json: JsonOption = False
 ) -> None:
-    """Delete an agent and its folder for good. Asks first."""
+    """Delete an agent, what it remembers, its conversations and its folder for good. Asks first."""
     if not yes:
         if not sys.stdin.isatty():
             raise typer.BadParameter("this deletes for good; say --yes")
-        typer.confirm(f"Delete {name}, its folder and everything it remembers, for good?", abort=True)
-    report(home, as_json, lambda _: typer.echo(f"Purged {name}."), "agents.purge", agent_id=name)
+        what = "its folder, its conversations and everything it remembers"
+        typer.confirm(f"Delete {name}, {what}, for good?", abort=True)
+
+    def tell(done: dict[str, Any]) -> None:
+        typer.echo(f"Purged {name}.")
+        if done["backups"]:
+            typer.echo(f"These backups still hold it: {', '.join(done['backups'])}")
+
+    report(home, as_json, tell, "agents.purge", agent_id=name)
 
 
 @app.command()
@@ -243,6 +250,8 @@ def _print_info(agent: Answer) -> None:
         pairs.append(
             ("memories", ", ".join(f"{memories[key]:,} {word}" for word, key in kinds if memories[key]))
         )
+    for one in agent["audiences"] or []:
+        pairs.append(("outside", f"{one['audience']}: {_count(one, 'sessions')}, {_count(one, 'memories')}"))
     print_pairs(pairs)
     soul = agent["soul"].strip()
     if soul:
@@ -255,6 +264,12 @@ def _print_info(agent: Answer) -> None:
         ("File", "State", "Size"),
         [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
     )
+
+
+def _count(one: dict[str, Any], what: str) -> str:
+    """With the word for one of them where it is one."""
+    number = one[what]
+    return f"{number:,} {what if number != 1 else {'sessions': 'session', 'memories': 'memory'}[what]}"
 
 
 def _short(value: Any) -> str:

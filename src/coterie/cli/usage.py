@@ -15,7 +15,7 @@ BAR = 40
 
 def usage(
     by: Annotated[
-        str, typer.Option("--by", help="Any of day, agent, model, session, with commas between.")
+        str, typer.Option("--by", help="Any of day, agent, model, session, audience, with commas between.")
     ] = "day,agent,model",
     days: Annotated[int, typer.Option("--days", min=1, help="How far back.")] = 30,
     agent: Annotated[

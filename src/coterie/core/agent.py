@@ -151,6 +151,15 @@ class MemoryPolicy(Wire):
     tags: list[str] | None = None
 
 
+class Outside(Wire):
+    """What people outside get of an agent: those who write on channels, and of its memory API users, too."""
+
+    memory: Literal["none", "shared"] = "none"
+    """Whether what is the owner's reaches them: memories, MEMORY.md and USER.md."""
+    tool_allowlist: list[Pattern] = ["memory_remember", "memory_recall", "system_time", "results_read"]
+    """Of the agent's own tools, those that guests and groups get. API users get what the agent has."""
+
+
 class SubagentPolicy(Wire):
     """Bounds on the children that an agent may start."""
 
@@ -200,6 +209,7 @@ class AgentSpec(Wire):
     agent_denylist: Patterns = None
     tool_exposure: Literal["tools", "skills", "mixed"] = "tools"
     memory: MemoryPolicy = MemoryPolicy()
+    outside: Outside = Outside()
     subagents: SubagentPolicy = SubagentPolicy()
     limits: Limits = Limits()
     ui_visible: bool = True

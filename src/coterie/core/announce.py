@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from coterie.core.audience import OWNER
 from coterie.core.compaction import shortened
+from coterie.core.fence import fenced
 from coterie.core.message import Usage
 
 SUMMARY = 4_000
@@ -18,7 +20,6 @@ LONGEST_RESULT = 1_000_000
 CANCELLED = "cancelled"
 TIMEOUT = "timeout"
 _QUOTED = 120
-_IN_QUOTES = str.maketrans({'"': "'", "<": "‹", ">": "›"})
 
 RunKind = Literal["subagent", "message"]
 RunStatus = Literal["queued", "running", "completed", "error"]
@@ -42,6 +43,8 @@ class Asker:
     chain: tuple[str, ...] = ()
     """The agents before this one."""
     is_subagent: bool = False
+    audience: str = OWNER
+    """Of the session: whatever is asked for keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +150,15 @@ def results_text(announcements: Sequence[Announcement], most: int) -> str:
     for one in announcements:
         told = one.meta["announce"]
         result, source = told["result"], told["source"]
-        fence = f"result-{hashlib.sha256((one.message_id or one.run_id).encode()).hexdigest()[:10]}"
-        who = one.text.removeprefix("[@agent:").removesuffix("] finish").translate(_IN_QUOTES)
-        asked = " ".join(str(told["task"]["label"] or told["task"]["prompt"]).split()).translate(_IN_QUOTES)
+        asked = " ".join(str(told["task"]["label"] or told["task"]["prompt"]).split())[:_QUOTED]
         text = result["summary"]
         if len(text) > share:
             text = shortened(text, share, source["run_id"])
-        text = text.replace("</context", "<\\/context")  # nor may it seem to end the whole message
-        lines.append(
-            f'<{fence} from="{who}" status="{result["status"]}" task="{asked[:_QUOTED]}" '
-            f'run="{source["run_id"]}">\n{text}\n</{fence}>'
-        )
+        who = one.text.removeprefix("[@agent:").removesuffix("] finish")
+        head = f"result of {who}, {result['status']}, run {source['run_id']}, task: {asked}"
+        # The id of its line was drawn when the result was committed.
+        mark = hashlib.sha256((one.message_id or one.run_id).encode()).hexdigest()[:8]
+        lines.append(fenced(text, head, mark))
     return "\n".join(lines)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from coterie.core.fence import closed
 from coterie.core.message import ImagePart, Message
 
 DEFAULT_WINDOW = 128_000
@@ -79,10 +80,10 @@ def without_summary(first: int, last: int) -> str:
     return f"Messages {first} to {last} of this conversation are no longer shown, and no summary of them could be made."
 
 
-def shortened(text: str, limit: int, result_id: str) -> str:
-    """A long tool result as the model sees it, with the way to the rest."""
+def shortened(text: str, limit: int, result_id: str, marks: Collection[str] = ()) -> str:
+    """A long tool result as the model sees it, with the way to the rest; its fences are closed where it is cut."""
     return (
-        f"{text[:limit]}\n[shortened: {len(text)} characters in all; "
+        f"{closed(text[:limit], marks)}\n[shortened: {len(text)} characters in all; "
         f'results_read {{"id": "{result_id}", "offset": {limit}}} reads on]'
     )
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from coterie.core.agent import MAIN, MemoryPolicy
+from coterie.core.agent import MAIN, AgentSpec
+from coterie.core.audience import OWNER
 from coterie.core.errors import InvalidRequest, TooLarge
 
 Scope = Literal["global", "private"]
@@ -40,6 +41,8 @@ class Memory:
     updated_at: str = ""
     pinned_at: str | None = None
     superseded_by: str | None = None
+    audience: str = OWNER
+    """In whose hearing it was learnt: it comes back there and to the owner, nowhere else."""
 
     @property
     def moment(self) -> str:
@@ -55,21 +58,20 @@ class Reader:
     """None: nobody in particular, who sees what is global."""
     owners: tuple[str, ...] | None = None
     """Whose global memories count; None: everybody's."""
+    audience: str = OWNER
+    """Who will hear what is found."""
+    with_owners: bool = False
+    """Whether an outside audience hears what is the owner's, too."""
 
     @classmethod
-    def of(cls, agent_id: str, policy: MemoryPolicy) -> Reader:
-        match policy.read_policy:
-            case "shared":
-                return cls(agent_id)
+    def of(cls, agent_id: str, spec: AgentSpec, audience: str = OWNER) -> Reader:
+        owners: tuple[str, ...] | None = None
+        match spec.memory.read_policy:
             case "isolated":
-                return cls(agent_id, (agent_id,))
+                owners = (agent_id,)
             case "group":
-                return cls(agent_id, tuple(dict.fromkeys((agent_id, *policy.group))))
-
-    def sees(self, owner: str, scope: str) -> bool:
-        if scope == "private":
-            return owner == self.agent_id
-        return scope == "global" and (self.owners is None or owner in self.owners)
+                owners = tuple(dict.fromkeys((agent_id, *spec.memory.group)))
+        return cls(agent_id, owners, audience, audience != OWNER and spec.outside.memory == "shared")
 
 
 NOBODY = Reader(None)
@@ -109,7 +111,8 @@ class Turns:
     score: float
     strong: bool
     messages: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
-    """seq, role, text, created_at, and `hit` on the one that was found."""
+    """seq, role, origin, speaker, text, created_at, and `hit` on the one that was found."""
+    audience: str = OWNER
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from coterie.core.errors import InvalidRequest, TooLarge
 
+NOBODY = ""
+"""Whose messages are whose agent was purged."""
 MAX_MESSAGE = 1_000_000
 """Characters of one message."""
 Role = Literal["user", "assistant", "tool", "system"]
@@ -90,6 +92,9 @@ class Message:
     seq: int | None = None
     """Place in the transcript; None while the message waits in the inbox."""
     created_at: str = ""
+    mark: str | None = None
+    """Drawn when it was committed, where its text is not its person's: see `fence`. Of a tool's result, those of the
+    fences inside it, with spaces between."""
     wire: dict[str, Any] = field(default_factory=dict, repr=False)
     """Forms of this message that providers have already made, by protocol. Never stored."""
 

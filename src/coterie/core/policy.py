@@ -8,12 +8,15 @@ from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
 from coterie.core.agent import AgentSpec
+from coterie.core.audience import Rights
 
 SUBAGENT_DENIED = ("agents_create", "agents_switch", "subagents_*", "schedules_*", "config_*", "system_*")
 """What a subagent session never has, whatever any list says."""
 HANDING_ON = ("agents_list", "agents_message", "agents_switch", "subagents_spawn")
 """What an agent needs only while it may hand something on to others."""
 NEEDS_OTHERS = ("agents_list", "agents_message", "agents_switch")
+OUTSIDE_DENIED = ("memory_edit", "memory_log")
+"""What nobody outside gets, whatever any list says: tools on identity and memory files."""
 SYSTEM = "system_*"
 """Tools that agent lists do not restrict."""
 
@@ -63,6 +66,8 @@ class Place:
     """Others may still be asked from here."""
     tools: tuple[str, ...] | None = None
     """Globs that narrow the agent's tools."""
+    rights: Rights = "owner"
+    """Those of whoever hears the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ def _denied(tool: Offered, spec: AgentSpec, place: Place, house: HouseRules) -> 
     decision = _by_lists(tool, spec, subagent=place.subagent)
     if decision.verdict == "deny":
         return decision
+    if (outside := _denied_outside(name, spec, place.rights)) is not None:
+        return outside
     if place.tools is not None and not permits(name, place.tools, None):
         return Decision(name, "deny", "not in the list that this session was given")
     if name in HANDING_ON and not place.may_hand_on:
@@ -115,6 +122,19 @@ def _denied(tool: Offered, spec: AgentSpec, place: Place, house: HouseRules) -> 
     if name in NEEDS_OTHERS and not house.has_peers:
         return Decision(name, "deny", "there is no other agent that it may reach")
     return decision
+
+
+def _denied_outside(name: str, spec: AgentSpec, rights: Rights) -> Decision | None:
+    """Because of who hears the turn; None where that does not matter."""
+    if rights == "owner":
+        return None
+    if rule := _match(name, OUTSIDE_DENIED):
+        return Decision(name, "deny", f"nobody but the owner has {rule}")
+    if rights == "guest" and not _match(name, spec.outside.tool_allowlist):
+        return Decision(
+            name, "deny", "not in outside.tool_allowlist, and the turn is heard by people outside"
+        )
+    return None
 
 
 def _by_lists(tool: Offered, spec: AgentSpec, *, subagent: bool) -> Decision:

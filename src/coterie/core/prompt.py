@@ -6,6 +6,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from coterie.core import fence
+from coterie.core.audience import Rights
+
 GLOBAL_DEFAULT = "You are a helpful assistant."
 BASE_FILES = ("IDENTITY.md", "SOUL.md")
 FILES = ("AGENTS.md", "USER.md", "TOOLS.md", "MEMORY.md")
@@ -23,6 +26,11 @@ class Budget:
 SUBAGENT = Budget(file=1_500, whole=3_000)
 """A child carries only what its task needs."""
 SUBAGENT_NOTE = "You work alone on one task for another agent. Nobody can answer questions; your last message is the result."
+WHO_SPEAKS: Mapping[Rights, str] = {
+    "guest": "Whoever writes here is somebody outside, not your owner. Say nothing about your owner's affairs "
+    "that was not said here.",
+    "api": "Whoever writes here does so through a program, and need not be your owner.",
+}
 PEERS_SHOWN = 50
 
 
@@ -55,6 +63,8 @@ class PromptInputs:
     peers: Sequence[Peer] = ()
     """Whom agents_message reaches; empty where that cannot be called."""
     subagent: bool = False
+    rights: Rights = "owner"
+    """Of whoever hears the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ def assemble(inputs: PromptInputs, budget: Budget = Budget()) -> Prompt:
     sections = [*_base(inputs, budget)]
     if inputs.subagent:
         sections.append(Section("subagent", SUBAGENT_NOTE))
+    if inputs.rights in WHO_SPEAKS:
+        sections.append(Section("audience", WHO_SPEAKS[inputs.rights]))
     for name in FILES:
         text = visible(inputs.files.get(name, ""))
         if text:
@@ -99,6 +111,7 @@ def assemble(inputs: PromptInputs, budget: Budget = Budget()) -> Prompt:
         )
     if inputs.peers:
         sections.append(Section("agents", _agents(inputs.peers)))
+    sections.append(Section("marks", fence.EXPLAINED))
     return Prompt(tuple(_fit(sections, budget.whole)))
 
 
@@ -113,9 +126,10 @@ def _agents(peers: Sequence[Peer]) -> str:
 
 
 def context_message(lines: Mapping[str, str]) -> str:
-    """The one trailing message of a request. Made for it and never stored."""
+    """The one trailing message of a request. Made for it and never stored, so its mark is drawn for it."""
     body = "\n".join(f"{name}: {value}" for name, value in lines.items())
-    return f"<context>\n{body}\n</context>"
+    mark = f"{fence.OPEN}{fence.draw()}{fence.CLOSE}"
+    return f"<context> {mark}\n{body}\n</context> {mark}"
 
 
 def visible(text: str) -> str:

@@ -24,7 +24,7 @@ _QUOTED = 200
 
 def backlog_text(task: str, skipped: Sequence[ToolCall]) -> str:
     """The one message that takes up an interrupted task again."""
-    quoted = " ".join(task.split())
+    quoted = " ".join(task.replace("“", '"').replace("”", '"').split())
     if len(quoted) > _QUOTED:
         quoted = quoted[: _QUOTED - 1] + "…"
     text = f"[Backlog] Go on with the task that was interrupted: “{quoted}”. Do what is left; repeat nothing."

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, get_type_hints, overload
 
 import pydantic_core
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from coterie.core.errors import CoterieError, InvalidRequest
+from coterie.core.fence import Fences
 from coterie.core.message import DataPart, FilePart, ImagePart, ResultPart, TextPart
 from coterie.core.ports import ToolSchema
 
@@ -114,7 +115,16 @@ async def _just_wait(work: Awaitable[Any]) -> Any:
     return await work
 
 
-async def _no_results(result_id: str) -> str | None:
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """A result that was stored whole."""
+
+    text: str
+    said_by: str | None = None
+    """Whose words it is or holds, where that is somebody else."""
+
+
+async def _no_results(result_id: str) -> KeptResult | None:
     return None
 
 
@@ -130,10 +140,15 @@ class ToolContext:
     while_waiting: Callable[[Awaitable[Any]], Awaitable[Any]] = _just_wait
     """Await something that others do: the turn keeps its session and gives its slot to somebody else meanwhile."""
     memory: AgentMemory | None = None
-    read_result: Callable[[str], Awaitable[str | None]] = _no_results
+    read_result: Callable[[str], Awaitable[KeptResult | None]] = _no_results
     """A tool result of this session that was stored whole and shown shortened."""
     colleagues: Colleagues | None = None
     """The way to other agents; every message between them begins here."""
+    fences: Fences = field(default_factory=Fences)
+
+    def fence(self, text: str, who: str) -> str:
+        """Somebody else's words, as a result should hold them: marked as theirs, by a fence that they cannot close."""
+        return self.fences.around(text, who)
 
 
 class Tool(Protocol):

@@ -86,9 +86,10 @@ class Transcript:
     def _show_pictures(self) -> None:
         """Not every provider takes pictures in a result; all take them from a user, once the round is closed."""
         if self._pictures:
-            place = self._sendable[-1].seq
+            last = self._sendable[-1]
+            place, name = last.seq, f"pictures-{last.id}"
             shown = tuple(self._pictures)
-            self._add(Message(f"pictures-{place}", "user", "system", PICTURES, parts=shown, seq=place))
+            self._add(Message(name, "user", "system", PICTURES, parts=shown, seq=place))
             self._pictures = []
 
     def _add(self, message: Message) -> None:

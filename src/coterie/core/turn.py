@@ -85,6 +85,8 @@ class TurnJob:
     state: TurnState
     agent_id: str | None = None
     """Who runs it; known once it was claimed."""
+    audience: str | None = None
+    """Who hears it: that of its session, unless that person is the owner themself. Known once it was claimed."""
     waits_for: WaitReason | None = None
     attempts: int = 0
     """Claims since the last committed step."""

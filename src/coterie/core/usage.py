@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-UsageKey = Literal["agent", "session", "model", "day"]
+UsageKey = Literal["agent", "session", "model", "day", "audience"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from coterie.config import Embeddings
 from coterie.core.announce import TraceBudget
 from coterie.core.clock import now_iso
 from coterie.core.compaction import DEFAULT_WINDOW
-from coterie.core.errors import Conflict, InvalidRequest, NotFound
+from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.events import ChatEvent, final_fields
 from coterie.core.message import ImagePart, Message, Origin, check_text
 from coterie.core.ports import Embedder, Model, ProviderState
@@ -45,6 +46,7 @@ from coterie.engine.turns.change import Asked, TurnChange
 from coterie.engine.turns.context import ContextProvider, time_line
 from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.limits import Limits
+from coterie.engine.turns.purging import Purging
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Slots
 from coterie.engine.turns.stopping import Stopping
@@ -56,9 +58,12 @@ from coterie.engine.turns.waking import LocalWaker
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
 
+log = logging.getLogger("coterie.gateway")
+
 RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
 RETRY = "[Retry] The last turn ended without an answer. Answer the message before it now; repeat nothing that was done."
+SWEEP_SECONDS = 3_600
 MAX_IMAGES = 20
 """Pictures of one message."""
 
@@ -155,6 +160,8 @@ class Gateway:
         means = Means(self.turns, self.answerers, ToolCalls(store, self.memories, colleagues), parts.approve)
         slots = Slots(lambda: registry.sync.config.turns.concurrency)
         self._dispatcher = Dispatcher(store, self.turns, brains, means, slots, self.subagents.gates)
+        self._purging = Purging(self.turns)
+        registry.empty = self._purging.empty
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -162,17 +169,31 @@ class Gateway:
         assert self.claim is not None
         self.registry.sync.listen(self.subagents.agent_changed)
         await self.subagents.recover()
+        self._purging.listen()
         self._waker.listen(self._dispatcher.wake)
         await self._dispatcher.recover()
-        embedding = asyncio.create_task(self.memories.keep_embedding())
+        beside = [asyncio.create_task(self.memories.keep_embedding()), asyncio.create_task(self._sweep())]
         try:
             yield
         finally:
-            embedding.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await embedding
+            for task in beside:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             await self._dispatcher.stop()
             await self.models.aclose()
+
+    async def _sweep(self) -> None:
+        """Now and every hour: single requests are gone after a day."""
+        while True:
+            try:
+                if gone := await self.sessions.sweep():
+                    log.info("%d sessions of single requests were a day old and are gone", gone)
+            except CoterieError as error:
+                log.warning("old single requests could not be deleted: %s", error.message)
+            except Exception:
+                log.exception("old single requests could not be deleted")
+            await asyncio.sleep(SWEEP_SECONDS)
 
     def _agents_changed(self, change: Change) -> None:
         what, agent_id = change

@@ -42,7 +42,7 @@ async def preview(
 
 async def _of(gateway: Gateway, brain: Brain, session: Session, messages: Sequence[Message]) -> Preview:
     around = gateway.answerers
-    recalled = await around.recall.for_turn(session, brain, messages)
+    recalled = await around.recall.for_turn(session, brain, messages, gateway.turns.hears(session))
     name = session.model or brain.model
     announced = await gateway.store.look(lambda tx: tx.announcements.shown(session.id))
     request = around.request(session, brain, messages, announced, recalled, name)

@@ -18,7 +18,7 @@ _GO = re.compile(
     r"^(?:please )?(?:go|switch) to ([a-z0-9][a-z0-9-]*)(?: and (?:discuss|say|ask)? ?(.+))?$", re.I | re.S
 )
 _LINE = re.compile(r"\[@agent:.+#[a-z0-9-]+\] finish")
-_RESULT = re.compile(r'<(result-\w+) from="([^"]*)" status="([^"]*)"[^>]*>\n(.*?)\n</\1>', re.S)
+_RESULT = re.compile(r"⟦(\w+) result of (.*?), (\w+), run [^⟧]*⟧\n(.*?)\n⟦/\1⟧", re.S)
 
 
 def command(request: ModelRequest, text: str) -> tuple[str, dict[str, Any]] | None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.core.fence import shown
 from coterie.core.message import ImagePart, Message, TextPart
 from coterie.core.ports import ModelRequest, ToolSchema
 from coterie.models.sent_call import chat_id, sent_name
@@ -60,17 +61,17 @@ def wire_message(message: Message) -> dict[str, Any]:
             return {
                 "role": "tool",
                 "tool_call_id": chat_id(message.call_id or ""),
-                "content": well_formed(message.text),
+                "content": well_formed(shown(message)),
             }
         case "system":
             # Many chat templates refuse a system message anywhere but first.
-            return {"role": "user", "content": "[System] " + well_formed(message.text)}
+            return {"role": "user", "content": well_formed(shown(message))}
         case "user":
             return {"role": "user", "content": _content(message)}
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    text = well_formed(message.text)
+    text = well_formed(shown(message))
     images = [_image(part) for part in message.parts if isinstance(part, ImagePart)]
     if not images:
         return text

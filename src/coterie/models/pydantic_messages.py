@@ -10,6 +10,7 @@ from pydantic_ai import messages as pai
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from coterie.core.fence import shown
 from coterie.core.message import ImagePart, Message, TextPart, ThinkingPart, ToolCall
 from coterie.core.ports import ModelRequest, ToolSchema
 from coterie.models.sent_call import sent_id, sent_name, sent_object, sent_string
@@ -112,9 +113,9 @@ class _Run:
 
 
 def _prompt(message: Message) -> pai.UserPromptPart:
-    text = well_formed(message.text)
+    text = well_formed(shown(message))
     if message.role == "system":
-        return pai.UserPromptPart("[System] " + text)
+        return pai.UserPromptPart(text)
     images = [
         pai.BinaryContent(data=part.data, media_type=part.media_type)
         for part in message.parts
@@ -129,7 +130,7 @@ def _result(message: Message, calls: dict[str, str]) -> pai.ToolReturnPart:
     call_id = sent_id(message.call_id or "")
     # Gemini matches results to calls by name as well.
     name = calls.get(call_id) or sent_name(message.tool_name or "unknown")
-    text = well_formed(message.text)
+    text = well_formed(shown(message))
     return pai.ToolReturnPart(name, text if text.strip() else EMPTY_RESULT, tool_call_id=call_id)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import Connection, and_, or_, select, text
 
+from coterie.core.audience import is_outside
+from coterie.core.memory import Reader
 from coterie.core.message import Message
 from coterie.core.ranking import WINDOW
 from coterie.store import full_text, schema
@@ -21,23 +23,31 @@ class ConversationRows:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def any(self, agent_id: str, *, apart_from: str) -> bool:
-        """Whether this agent has other conversations to remember."""
-        query = select(_s.c.id).where(_s.c.agent_id == agent_id, _s.c.id != apart_from).limit(1)
+    def any(self, reader: Reader, *, apart_from: str) -> bool:
+        """Whether the reader's agent has other conversations to remember."""
+        query = select(_s.c.id).where(_s.c.agent_id == reader.agent_id, _s.c.id != apart_from).limit(1)
+        if is_outside(reader.audience):
+            query = query.where(_s.c.audience == reader.audience)
+        else:
+            query = query.where(_s.c.kind != "once")
         return self._connection.execute(query).first() is not None
 
-    def find(self, agent_id: str, word: str, *, apart_from: str | None, limit: int) -> list[str]:
+    def find(self, reader: Reader, word: str, *, apart_from: str | None, limit: int) -> list[str]:
         """Ids of messages with a word, newest first."""
-        return full_text.find_messages(self._connection, agent_id, word, apart_from=apart_from, limit=limit)
+        return full_text.find_messages(self._connection, reader, word, apart_from=apart_from, limit=limit)
 
-    def passages(self, agent_id: str, ids: Sequence[str]) -> list[tuple[str, Message]]:
+    def passages(self, reader: Reader, ids: Sequence[str]) -> list[tuple[str, Message]]:
         """These messages and what stands around them, with the sessions they belong to."""
+        heard, values = full_text.heard_sql(reader)
+        seen = and_(
+            _m.c.agent_id == reader.agent_id,
+            _SAID,
+            text(heard.replace("m.", "messages.")).bindparams(**values),
+        )
         found: dict[str, tuple[str, Message]] = {}
         for start in range(0, len(ids), BATCH):
             some = ids[start : start + BATCH]
-            rows = self._connection.execute(
-                select(_m).where(_m.c.id.in_(some), _m.c.agent_id == agent_id, _SAID)
-            ).all()
+            rows = self._connection.execute(select(_m).where(_m.c.id.in_(some), seen)).all()
             around = or_(
                 *(
                     and_(
@@ -49,6 +59,6 @@ class ConversationRows:
             )
             if not rows:
                 continue
-            near = self._connection.execute(select(_m).where(around, _m.c.agent_id == agent_id, _SAID))
+            near = self._connection.execute(select(_m).where(around, seen))
             found.update({row.id: (row.session_id, message(row)) for row in near})
         return list(found.values())

@@ -165,6 +165,11 @@ class AnswerRows:
             },
         )
 
+    def purge(self, agent_id: str) -> None:
+        """Those that may tell something of an agent: whoever asks again asks anew."""
+        named = schema.answers.c.answer_json.contains(f'"{agent_id}"', autoescape=True)
+        self._connection.execute(delete(schema.answers).where(named))
+
     def forget_before(self, at: str) -> None:
         self._connection.execute(delete(schema.answers).where(schema.answers.c.created_at < at))
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 
 from coterie.core.agent import MAIN
+from coterie.core.audience import OWNER, is_outside
 from coterie.core.memory import Count, Filters, Memory, Reader, owner_of
 from coterie.core.ranking import WINDOW
 from coterie.store import full_text, schema
@@ -36,7 +37,7 @@ _scope = func.coalesce(_m.c.scope, "global")
 _LIVE = ("global", "private")
 _COLUMNS = (
     _m.c.id, _m.c.agent_id, _m.c.scope, _m.c.content, _m.c.tags_json, _m.c.thread, _m.c.source_ref, _m.c.file,
-    _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by,
+    _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by, _m.c.audience,
 )  # fmt: skip
 BATCH = 500
 
@@ -52,12 +53,12 @@ class MemoryRows:
         """Rows, full text and vectors in one go."""
         if not memories:
             return
-        self._insert(_m, [_MEMORY.values(memory) for memory in memories])
+        self._insert(_m, [_values(memory) for memory in memories])
         self._index(list(zip(memories, vectors, strict=True)), model)
 
     def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None:
         """A memory that was edited, in place of what it was."""
-        values = _MEMORY.values(memory)
+        values = _values(memory)
         del values["id"]
         self._connection.execute(update(_m).where(_m.c.id == memory.id).values(values))
         place = self._unindex([memory.id]).get(memory.id)
@@ -211,6 +212,15 @@ class MemoryRows:
             Count(r.owner, int(r.shared), int(r.private), int(r.archived), int(r.pinned), int(r.files))
             for r in rows
         ]
+
+    def by_audience(self, reader: Reader) -> dict[str, int]:
+        """How many of a reader's own memories were learnt from whom, outside."""
+        rows = self._connection.execute(
+            select(_i.c.audience, func.count())
+            .where(_i.c.audience.is_not(None), _i.c.owner == reader.agent_id, _visible(reader))
+            .group_by(_i.c.audience)
+        )
+        return {str(row[0]): int(row[1]) for row in rows}
 
     def any(self, reader: Reader) -> bool:
         query = select(_i.c.number).where(_visible(reader)).limit(1)
@@ -374,6 +384,7 @@ class MemoryRows:
                     "moment": memory.moment,
                     "vector": vector,
                     "model": None if vector is None else model,
+                    "audience": _stored(memory.audience),
                 }
             )
         for row, number in zip(rows, self._numbers(len(rows)), strict=True):
@@ -439,22 +450,39 @@ class MemoryRows:
 
 def _visible(reader: Reader, table: Any = _i) -> ColumnElement[bool]:
     """The reader's filter over the index."""
-    shared: ColumnElement[bool] = table.c.private.is_(False)
+    seen: ColumnElement[bool] = table.c.private.is_(False)
     if reader.owners is not None:
-        shared = and_(shared, table.c.owner.in_(reader.owners))
-    if reader.agent_id is None:
-        return shared
-    return or_(shared, and_(table.c.private.is_(True), table.c.owner == reader.agent_id))
+        seen = and_(seen, table.c.owner.in_(reader.owners))
+    if reader.agent_id is not None:
+        seen = or_(seen, and_(table.c.private.is_(True), table.c.owner == reader.agent_id))
+    return _heard(reader, table, seen)
 
 
 def _visible_rows(reader: Reader) -> ColumnElement[bool]:
     """The same over the rows themselves."""
-    shared = _scope == "global"
+    seen = _scope == "global"
     if reader.owners is not None:
-        shared = and_(shared, _owner.in_(reader.owners))
-    if reader.agent_id is None:
-        return shared
-    return or_(shared, and_(_m.c.scope == "private", _m.c.agent_id == reader.agent_id))
+        seen = and_(seen, _owner.in_(reader.owners))
+    if reader.agent_id is not None:
+        seen = or_(seen, and_(_m.c.scope == "private", _m.c.agent_id == reader.agent_id))
+    return _heard(reader, _m, seen)
+
+
+def _heard(reader: Reader, table: Any, seen: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Of what the reader's agent may see, what its audience may hear."""
+    if not is_outside(reader.audience):
+        return seen
+    own: ColumnElement[bool] = table.c.audience == reader.audience
+    return and_(seen, or_(own, table.c.audience.is_(None)) if reader.with_owners else own)
+
+
+def _stored(audience: str) -> str | None:
+    """As the tables hold it: nothing for the owner, whose rows were there before audiences were."""
+    return audience if is_outside(audience) else None
+
+
+def _values(memory: Memory) -> dict[str, Any]:
+    return {**_MEMORY.values(memory), "audience": _stored(memory.audience)}
 
 
 def _narrowed(filters: Filters) -> ColumnElement[bool]:
@@ -480,6 +508,7 @@ def _memory(row: Any, scope: Any = None) -> Memory:
         scope=scope or row.scope or "global",
         created_at=str(row.created_at or ""),
         updated_at=str(row.updated_at or row.created_at or ""),
+        audience=row.audience or OWNER,
     )
 
 

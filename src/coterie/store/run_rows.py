@@ -112,6 +112,11 @@ class RunRows:
             update(_r).where(_r.c.run_id.in_(run_ids), _live).values(held_because=reason)
         )
 
+    def purge(self, agent_id: str) -> None:
+        """What an agent did for others and had others do, with tasks and results; what was announced stays."""
+        theirs = or_(_r.c.agent_id == agent_id, _r.c.requester_agent_id == agent_id)
+        self._connection.execute(delete(_r).where(theirs, ~_live))
+
     def remove(self, run_id: str) -> bool:
         done = self._connection.execute(delete(_r).where(_r.c.run_id == run_id, ~_live))
         return done.rowcount == 1
@@ -172,6 +177,10 @@ class AnnouncementRows:
             .where(_a.c.session_id == session_id, _open)
             .values(state="blocked", reason=reason, turn_id=None, **forgotten)
         )
+
+    def remove_all(self, session_id: str) -> None:
+        """Those for a session that is gone for good."""
+        self._connection.execute(delete(_a).where(_a.c.session_id == session_id))
 
     def retry(self, run_id: str, message_id: str) -> bool:
         """A blocked one is on its way again. False where it is not blocked."""

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0007"
+HEAD = "0008"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -80,6 +80,7 @@ _ACTIVE = text("state IN ('running', 'waiting')")
 _UNFINISHED = text("state IN ('queued', 'running', 'waiting', 'interrupted')")
 _WAITING_WAKE = text("kind = 'wake' AND state = 'queued'")
 _LIVE = text("status IN ('queued', 'running')")
+_OUTSIDE = text("audience <> 'owner'")
 
 sessions = Table(
     "sessions",
@@ -99,8 +100,10 @@ sessions = Table(
     Column("created_at", Text, nullable=False),
     Column("updated_at", Text, nullable=False),
     Column("tools_json", Text),
+    Column("audience", Text, nullable=False, server_default="owner"),
     Index("sessions_by_update", "updated_at"),
     Index("sessions_by_agent", "agent_id", "updated_at"),
+    Index("sessions_by_audience", "audience", "agent_id", sqlite_where=_OUTSIDE, postgresql_where=_OUTSIDE),
 )
 
 messages = Table(
@@ -121,6 +124,9 @@ messages = Table(
     Column("created_at", Text, nullable=False),
     # SQLite would number rows by itself, but anew whenever the file is written anew: full text goes by this one.
     Column("number", _Big, primary_key=True, autoincrement=True),
+    # The audience of its session as a word of the index; empty where that is the owner's.
+    Column("heard_by", Text),
+    Column("mark", Text),
     UniqueConstraint("session_id", "seq", name="messages_place"),
 )
 
@@ -173,6 +179,7 @@ turn_jobs = Table(
     Column("owner", Text),
     Column("lease_until", Text),
     Column("waits_for", Text),
+    Column("audience", Text),
     UniqueConstraint("session_id", "idempotency_key", name="turn_jobs_once"),
     Index("turn_jobs_one_active", "session_id", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
     Index(
@@ -188,6 +195,22 @@ turn_jobs = Table(
         sqlite_where=_WAITING_WAKE,
         postgresql_where=_WAITING_WAKE,
     ),
+)
+
+# Of turns whose sessions are gone.
+usage_kept = Table(
+    "usage_kept",
+    metadata,
+    Column("agent_id", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("audience", Text, primary_key=True),
+    Column("turns", Integer, nullable=False),
+    Column("input_tokens", _Big, nullable=False),
+    Column("output_tokens", _Big, nullable=False),
+    Column("cached_tokens", _Big, nullable=False),
+    Column("cost", Float),
+    Index("usage_kept_by_day", "agent_id", "day"),
 )
 
 backlog = Table(
@@ -302,11 +325,13 @@ memories = Table(
     Column("updated_at", Text),
     Column("pinned_at", Text),
     Column("superseded_by", Text),
+    Column("audience", Text),
     Index("memories_by_agent", "agent_id", "created_at"),
 )
 
 _IN_THREAD = text("thread IS NOT NULL")
 _PENDING = text("model IS NULL")
+_LEARNT_OUTSIDE = text("audience IS NOT NULL")
 
 memory_index = Table(
     "memory_index",
@@ -320,6 +345,7 @@ memory_index = Table(
     Column("moment", Text, nullable=False),
     Column("vector", LargeBinary),
     Column("model", Text),
+    Column("audience", Text),
     Index("memory_index_by_owner", "owner", "private", "number"),
     Index("memory_index_by_scope", "private", "number"),
     Index(
@@ -331,6 +357,13 @@ memory_index = Table(
         postgresql_where=_IN_THREAD,
     ),
     Index("memory_index_pending", "number", sqlite_where=_PENDING, postgresql_where=_PENDING),
+    Index(
+        "memory_index_by_audience",
+        "audience",
+        "owner",
+        sqlite_where=_LEARNT_OUTSIDE,
+        postgresql_where=_LEARNT_OUTSIDE,
+    ),
     sqlite_autoincrement=True,
 )
 

@@ -23,7 +23,9 @@ from sqlalchemy import (
     update,
 )
 
+from coterie.core.audience import ONCE, OWNER
 from coterie.core.message import (
+    NOBODY,
     DataPart,
     FilePart,
     ImagePart,
@@ -33,9 +35,10 @@ from coterie.core.message import (
     ThinkingPart,
     ToolCall,
 )
-from coterie.core.session import ASIDE, ListPlace, Session
+from coterie.core.session import ASIDE, ListPlace, Session, delegated_key
 from coterie.store import full_text, schema
 from coterie.store.records import Record
+from coterie.store.usage_rows import keep_usage
 
 _s = schema.sessions
 _m = schema.messages
@@ -77,8 +80,38 @@ class SessionRows:
         self._connection.execute(_TOUCH, {"sid": session_id, "at": at, "snippet": snippet})
 
     def remove(self, session_id: str) -> None:
-        """With its messages, inbox, turns and backlog."""
+        """With its messages, inbox, turns and backlog; what its turns used stays known."""
+        keep_usage(self._connection, session_id)
         self._connection.execute(delete(_s).where(_s.c.id == session_id))
+
+    def disown(self, agent_id: str) -> None:
+        """An agent that is purged: what it said in others' sessions stays, and belongs to nobody."""
+        self._connection.execute(update(_m).where(_m.c.agent_id == agent_id).values(agent_id=NOBODY))
+        self._connection.execute(
+            delete(schema.outbox).where(schema.outbox.c.session_id.not_in(select(_s.c.id)))
+        )
+        full_text.tidy(self._connection)
+
+    def bound_to(self, agent_id: str) -> list[Session]:
+        rows = self._connection.execute(select(_s).where(_s.c.agent_id == agent_id))
+        return [read_session(row) for row in rows]
+
+    def once_before(self, moment: str) -> list[Session]:
+        """Single requests from before a moment, and whatever they led to."""
+        old = select(_s.c.audience).where(_s.c.kind == "once", _s.c.created_at < moment)
+        rows = self._connection.execute(
+            select(_s).where(_s.c.audience != OWNER, _s.c.audience.in_(old)).order_by(_s.c.created_at.desc())
+        )
+        return [read_session(row) for row in rows]
+
+    def by_audience(self, agent_id: str) -> dict[str, int]:
+        """How many sessions an agent has with each outside audience; single requests are not counted."""
+        rows = self._connection.execute(
+            select(_s.c.audience, func.count())
+            .where(_s.c.agent_id == agent_id, _s.c.audience != OWNER, _s.c.kind != "once")
+            .group_by(_s.c.audience)
+        )
+        return {str(row[0]): int(row[1]) for row in rows}
 
     def select(
         self,
@@ -88,9 +121,11 @@ class SessionRows:
         limit: int = 200,
         after: ListPlace | None = None,
     ) -> list[Session]:
-        """Pinned first, newest pin first; then by last update."""
-        query = select(_s).order_by(
-            _s.c.pinned_at.is_(None), _s.c.pinned_at.desc(), _s.c.updated_at.desc(), _s.c.id
+        """Pinned first, newest pin first; then by last update. Single requests are nobody's conversation."""
+        query = (
+            select(_s)
+            .where(_s.c.kind != "once")
+            .order_by(_s.c.pinned_at.is_(None), _s.c.pinned_at.desc(), _s.c.updated_at.desc(), _s.c.id)
         )
         if agents is not None:
             query = query.where(_bound_to(agents))
@@ -101,15 +136,15 @@ class SessionRows:
         return [read_session(row) for row in self._connection.execute(query.limit(limit))]
 
     def latest(
-        self, agents: Sequence[str | None], *, idle: bool = False, internal: bool = False
+        self, agents: Sequence[str | None], audience: str, *, idle: bool = False, internal: bool = False
     ) -> Session | None:
-        """The most recently updated live conversation of an agent.
+        """The most recently updated live conversation of an agent with one audience.
 
         With `idle`, none whose turn waits for somebody; with `internal`, none that a channel leads to.
         """
         query = (
             select(_s)
-            .where(_bound_to(agents))
+            .where(_bound_to(agents), _s.c.audience == audience)
             .where(_s.c.kind.not_in(ASIDE))
             .order_by(_s.c.updated_at.desc())
             .limit(1)
@@ -118,6 +153,23 @@ class SessionRows:
             query = query.where(~exists().where(_j.c.session_id == _s.c.id, _j.c.state == "waiting"))
         if internal:
             query = query.where(_s.c.route_json.is_(None))
+        row = self._connection.execute(query).first()
+        return None if row is None else read_session(row)
+
+    def latest_delegated(
+        self, agent_id: str, caller: str, audience: str, *, idle: bool = False
+    ) -> Session | None:
+        """Where one agent last asked another on behalf of this audience; with `idle`, none that is at work."""
+        prefix = delegated_key(agent_id, caller, "")
+        query = (
+            select(_s)
+            .where(_s.c.key >= prefix, _s.c.key < prefix[:-1] + ";", _s.c.agent_id == agent_id)
+            .where(_s.c.audience == audience)
+            .order_by(_s.c.updated_at.desc())
+            .limit(1)
+        )
+        if idle:
+            query = query.where(~exists().where(_j.c.session_id == _s.c.id, _j.c.ended_at.is_(None)))
         row = self._connection.execute(query).first()
         return None if row is None else read_session(row)
 
@@ -160,8 +212,8 @@ class SessionRows:
         query = select(_m).where(_m.c.session_id == session_id, _m.c.seq >= since, _m.c.run_id == run_id)
         return [message(row) for row in self._connection.execute(query.order_by(_m.c.seq))]
 
-    def append(self, session_id: str, messages: Iterable[Message]) -> None:
-        rows = [message_values(session_id, one) for one in messages]
+    def append(self, session: Session, messages: Iterable[Message]) -> None:
+        rows = [message_values(session, one) for one in messages]
         if rows:
             self._connection.execute(_INSERT_MESSAGE, rows if len(rows) > 1 else rows[0])
 
@@ -195,6 +247,7 @@ class SessionRows:
         statement = (
             select(_m)
             .where(_m.c.content.ilike(pattern, escape="\\"), _m.c.role.in_(("user", "assistant")))
+            .where(or_(_m.c.heard_by.is_(None), func.substr(_m.c.heard_by, 1, len(ONCE)) != ONCE))
             .order_by(_m.c.created_at.desc(), _m.c.seq.desc())
             .limit(limit)
         )
@@ -233,9 +286,9 @@ def read_session(row: Row[Any], prefix: str = "") -> Session:
     return _SESSION.read(row._mapping, prefix)
 
 
-def message_values(session_id: str, message: Message) -> dict[str, Any]:
+def message_values(session: Session, message: Message) -> dict[str, Any]:
     return {
-        "session_id": session_id,
+        "session_id": session.id,
         "seq": message.seq,
         "id": message.id,
         "role": message.role,
@@ -248,6 +301,8 @@ def message_values(session_id: str, message: Message) -> dict[str, Any]:
         "agent_id": message.agent_id,
         "run_id": message.run_id,
         "created_at": message.created_at,
+        "heard_by": full_text.heard_by(session.audience),
+        "mark": message.mark,
     }
 
 
@@ -265,6 +320,7 @@ def message(row: Row[Any]) -> Message:
         run_id=row.run_id,
         seq=row.seq,
         created_at=row.created_at,
+        mark=row.mark,
     )
 
 

@@ -176,17 +176,15 @@ class TurnRows:
             found.update(dict.fromkeys(self._connection.execute(query).scalars()))
         return list(found)
 
-    def spent_since(self, agent_id: str, since: str) -> Usage:
-        """What an agent's turns used since a moment, the unfinished ones included."""
-        row = self._connection.execute(
-            select(
-                func.coalesce(func.sum(_j.c.input_tokens), 0),
-                func.coalesce(func.sum(_j.c.output_tokens), 0),
-                func.coalesce(func.sum(_j.c.cached_tokens), 0),
-                func.sum(_j.c.cost),
-            ).where(_j.c.agent_id == agent_id, func.coalesce(_j.c.ended_at, _j.c.started_at) >= since)
-        ).one()
-        return Usage(int(row[0]), int(row[1]), int(row[2]), row[3])
+    def last_audience(self, session_id: str, apart_from: str) -> str | None:
+        """Who heard the newest turn of a session that was begun, apart from one."""
+        query = (
+            select(_j.c.audience)
+            .where(_j.c.session_id == session_id, _j.c.started_at.is_not(None), _j.c.run_id != apart_from)
+            .order_by(_j.c.started_at.desc())
+            .limit(1)
+        )
+        return self._connection.execute(query).scalar()
 
     def used_by_trace(self, trace_id: str) -> TraceUse:
         """What all turns of a trace used, the unfinished ones included."""

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from coterie.core.message import Usage
+from coterie.core.message import NOBODY, Usage
 from coterie.core.turn import Claim, ClaimLost, InboxEntry, TurnJob, TurnState, WaitReason, before
 from coterie.store import schema
 from coterie.store.turn_rows import TurnRows, read_entry
@@ -57,6 +57,7 @@ _CLAIM = (
         lease_until=bindparam("until"),
         waits_for=None,
         agent_id=bindparam("agent"),
+        audience=bindparam("heard_by"),
         attempts=_j.c.attempts + 1,
         started_at=func.coalesce(_j.c.started_at, bindparam("at")),
     )
@@ -152,7 +153,7 @@ class TurnWrites:
 
     # Running
 
-    def claim(self, run_id: str, claim: Claim, *, agent_id: str, at: str) -> None:
+    def claim(self, run_id: str, claim: Claim, *, agent_id: str, audience: str, at: str) -> None:
         """Make this the session's active turn. The database allows one."""
         done = self._connection.execute(
             _CLAIM,
@@ -162,6 +163,7 @@ class TurnWrites:
                 "to_epoch": claim.epoch,
                 "until": claim.lease_until,
                 "agent": agent_id,
+                "heard_by": audience,
                 "at": at,
             },
         )
@@ -264,6 +266,10 @@ class TurnWrites:
             return False
         self._connection.execute(delete(_b).where(_b.c.run_id == run_id))
         return True
+
+    def disown(self, agent_id: str) -> None:
+        """An agent that is purged: turns that it ran in others' sessions are nobody's."""
+        self._connection.execute(update(_j).where(_j.c.agent_id == agent_id).values(agent_id=NOBODY))
 
     def forget_all(self, session_id: str, at: str) -> list[TurnJob]:
         """Empty a session's inbox and backlog; its unfinished turns end as cancelled or aborted."""

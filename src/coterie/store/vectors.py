@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, and_, select
 
+from coterie.core.audience import is_outside
 from coterie.core.memory import Reader
 from coterie.store import schema
 
@@ -33,6 +34,8 @@ class VectorCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._parts: OrderedDict[tuple[str, Part], _Block] = OrderedDict()
+        self._codes: dict[str | None, int] = {None: 0}
+        """Audiences as numbers; the owner is 0."""
 
     def forget(self) -> None:
         with self._lock:
@@ -49,12 +52,13 @@ class VectorCache:
         scores: list[Any] = []
         for part in _parts(reader):
             block = self._refreshed(connection, model, part)
-            if block is None or not len(block.numbers):
+            heard = None if block is None else block.heard(self._codes, reader)
+            if heard is None or not len(heard.numbers):
                 continue
-            scored = block.scores(asked)
+            scored = heard.scores(asked)
             count = min(limit, len(scored))
             best = np.argpartition(-scored, count - 1)[:count]
-            numbers.append(block.numbers[best])
+            numbers.append(heard.numbers[best])
             scores.append(scored[best])
         if not numbers:
             return []
@@ -69,13 +73,15 @@ class VectorCache:
             if owner is not None:
                 condition = and_(condition, _i.c.owner == owner)
             query = (
-                select(_i.c.number, _i.c.vector)
+                select(_i.c.number, _i.c.vector, _i.c.audience)
                 .where(condition, _i.c.number > block.last, _i.c.model == model)
                 .order_by(_i.c.number)
                 .limit(MOST_ROWS + 1)
             )
             rows = connection.execute(query).all() if len(block.numbers) <= MOST_ROWS else []
-            block.add([(row.number, row.vector) for row in rows if row.vector])
+            kept = [row for row in rows if row.vector]
+            codes = [self._codes.setdefault(row.audience, len(self._codes)) for row in kept]
+            block.add([(row.number, row.vector) for row in kept], codes)
             self._parts[model, part] = block
             self._parts.move_to_end((model, part))
             while len(self._parts) > 1 and sum(len(b.numbers) for b in self._parts.values()) > KEPT_ROWS:
@@ -90,16 +96,19 @@ class _Block:
         self.numbers: numpy.ndarray[Any, Any] = np.empty(0, np.int64)
         self.vectors: numpy.ndarray[Any, Any] = np.empty((0, 0), np.int8)
         self.lengths: numpy.ndarray[Any, Any] = np.empty(0, np.float32)
+        self.audiences: numpy.ndarray[Any, Any] = np.empty(0, np.int32)
         self.last = -1
 
-    def add(self, rows: Sequence[tuple[int, bytes]]) -> None:
+    def add(self, rows: Sequence[tuple[int, bytes]], codes: Sequence[int] | None = None) -> None:
         import numpy as np
 
         if not rows:
             return
         self.last = rows[-1][0]
         width = len(rows[-1][1])
-        rows = [row for row in rows if len(row[1]) == width]
+        fitting = [len(vector) == width for _, vector in rows]
+        audiences = np.array(codes if codes is not None else [0] * len(rows), np.int32)[fitting]
+        rows = [row for row, fits in zip(rows, fitting, strict=True) if fits]
         fresh = np.frombuffer(b"".join(vector for _, vector in rows), np.int8).reshape(len(rows), width)
         numbers = np.array([number for number, _ in rows], np.int64)
         lengths = np.concatenate(
@@ -112,7 +121,24 @@ class _Block:
             fresh = np.concatenate((self.vectors, fresh))
             numbers = np.concatenate((self.numbers, numbers))
             lengths = np.concatenate((self.lengths, lengths))
+            audiences = np.concatenate((self.audiences, audiences))
         self.vectors, self.numbers, self.lengths = fresh, numbers, np.maximum(lengths, 1e-6)
+        self.audiences = audiences
+
+    def heard(self, codes: Mapping[str | None, int], reader: Reader) -> _Block:
+        """The rows that the reader's audience may hear; the owner hears all of them."""
+        import numpy as np
+
+        if not is_outside(reader.audience):
+            return self
+        wanted = self.audiences == codes.get(reader.audience, -1)
+        if reader.with_owners:
+            wanted |= self.audiences == 0
+        places = np.flatnonzero(wanted)
+        found = _Block()
+        found.numbers, found.lengths = self.numbers[places], self.lengths[places]
+        found.vectors = self.vectors[places]
+        return found
 
     def scores(self, asked: Any) -> Any:
         import numpy as np

@@ -19,9 +19,11 @@ async def results_read(context: ToolContext, id: str, offset: int = 0, limit: in
     """
     if offset < 0 or not 1 <= limit <= MAX_CHARACTERS:
         raise InvalidRequest(f"offset must not be negative, limit is 1 to {MAX_CHARACTERS}")
-    text = await context.read_result(id)
-    if text is None:
+    kept = await context.read_result(id)
+    if kept is None:
         raise NotFound(f"there is no shortened result {id[:100]!r} in this session")
-    part = text[offset : offset + limit]
-    left = len(text) - offset - len(part)
+    part = kept.text[offset : offset + limit]
+    left = len(kept.text) - offset - len(part)
+    if kept.said_by is not None:
+        part = context.fence(part, kept.said_by)
     return f"{part}\n[{left} more characters]" if left > 0 else part

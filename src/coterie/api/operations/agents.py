@@ -37,6 +37,9 @@ def _shallow(value: dict[str, Any]) -> dict[str, Any]:
 SpecPatch = Annotated[dict[str, Any], AfterValidator(_shallow)]
 FileName = Annotated[str, Field(description="As in SOUL.md or memory/2026-05-01.md.")]
 
+AUDIENCES = 1_000
+"""That an answer lists."""
+
 
 class AgentsList(Params):
     include_archived: bool = False
@@ -136,6 +139,14 @@ class AgentMemories(MemoryCounts):
     of_others: int = Field(description="Global ones of other agents that its policy lets it read.")
 
 
+class AgentAudience(Answer):
+    """Somebody outside, and what an agent has with them."""
+
+    audience: str
+    sessions: int
+    memories: int = Field(description="Its own, learnt there.")
+
+
 class AgentInfo(Answer):
     id: str
     label: str
@@ -147,6 +158,7 @@ class AgentInfo(Answer):
     files: list[FileEntry]
     effective: Effective | None = Field(None, description="Of active agents.")
     memories: AgentMemories | None = Field(None, description="How much it remembers.")
+    audiences: list[AgentAudience] | None = Field(None, description="Whom outside it talks with.")
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -167,6 +179,7 @@ class Deleted(Answer):
     deleted: bool
     reassigned_sessions: int = Field(description="Sessions that fall back to the default agent now.")
     default_id: str
+    backups: list[str] = Field([], description="After a purge: files that still hold what was deleted.")
 
 
 class FileList(Answer):
@@ -248,10 +261,12 @@ def agents_restore(gateway: Gateway, params: AgentChange) -> Deleted:
 
 @operation("agents.purge", "admin")
 def agents_purge(gateway: Gateway, params: AgentChange) -> Deleted:
-    """Delete an agent and its folder for good."""
+    """Delete an agent, its memories, the sessions bound to it and its folder for good. Backups stay, and are named."""
     agent = gateway.registry.get(params.agent_id)
     gateway.registry.purge(agent.id)
-    return _deleted(gateway, agent.id, True)
+    folder = gateway.home.backups
+    kept = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    return _deleted(gateway, agent.id, True).model_copy(update={"backups": kept})
 
 
 @operation("agents.set_default", "admin", http=Post("/api/agents/{id}/default", id="agent_id"))
@@ -329,6 +344,7 @@ def _info(gateway: Gateway, agent: Agent) -> AgentInfo:
         files=[FileEntry.of(file) for file in workspace.files()],
         effective=_effective(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         memories=_memories(gateway, agent),
+        audiences=_audiences(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         created_at=agent.created_at or None,
         updated_at=agent.updated_at or None,
     )
@@ -345,6 +361,16 @@ def _memories(gateway: Gateway, agent: Agent) -> AgentMemories:
         shared=own.global_,
         of_others=sum(count.global_ for count in counts if count.agent_id != agent.id),
     )
+
+
+def _audiences(gateway: Gateway, agent: Agent) -> list[AgentAudience]:
+    learnt = gateway.memories.as_agent(agent.id).by_audience()
+    with gateway.store.read() as tx:
+        sessions = tx.sessions.by_audience(agent.id)
+    return [
+        AgentAudience(audience=one, sessions=sessions.get(one, 0), memories=learnt.get(one, 0))
+        for one in sorted({*sessions, *learnt})[:AUDIENCES]
+    ]
 
 
 def _effective(gateway: Gateway, agent: Agent) -> Effective:

@@ -132,7 +132,7 @@ async def chat_history(
     )
     return HistoryPage(
         session=SessionInfo.seen(gateway, session),
-        messages=[MessageInfo.seen(m, with_data=params.with_data) for m in history.messages],
+        messages=[MessageInfo.seen(m, session, with_data=params.with_data) for m in history.messages],
         next_cursor=history.next_cursor,
         running=None if history.running is None else LiveInfo.model_validate(history.running),
     )

@@ -12,6 +12,7 @@ from coterie.api.shapes import AgentId, Answer, Change, Params, Shape, ShortText
 from coterie.core.agent import AgentState, Text
 from coterie.core.errors import InvalidRequest
 from coterie.core.memory import Filters, Memory, Scope, Via, check_content, check_tags
+from coterie.core.session import check_audience
 from coterie.engine.gateway import Gateway
 from coterie.engine.memory import text as memory_text
 from coterie.engine.memory.search import Mode
@@ -121,6 +122,7 @@ class MemoryInfo(Answer):
     updated_at: str
     pinned_at: str | None = None
     superseded_by: str | None = None
+    audience: str = Field(description="In whose hearing it was learnt: it comes back there and to the owner.")
 
 
 class MemoryHit(MemoryInfo):
@@ -308,6 +310,7 @@ class _Entry(MemoryNew):
     updated_at: Moment | None = None
     pinned_at: Moment | None = None
     superseded_by: MemoryId | None = None
+    audience: ShortText | None = Field(None, description="In whose hearing it was learnt; else the owner's.")
 
 
 def _checked(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -319,4 +322,6 @@ def _checked(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             raise InvalidRequest(f"entry {number}: {problem.message}", details=problem.details) from None
         check_content(read.content)
         check_tags(read.tags or ())
+        if read.audience is not None:
+            check_audience(read.audience)
         yield read.model_dump(exclude_none=True)

@@ -64,6 +64,7 @@ class UsageEntry(Answer):
     session: str | None = None
     model: str | None = None
     day: str | None = None
+    audience: str | None = None
     turns: int
     input_tokens: int
     output_tokens: int

@@ -22,8 +22,9 @@ from coterie.api.operations.openai import (
     spoken,
 )
 from coterie.api.streaming import PING, Sent, reason, reply, sse, with_pings
+from coterie.core.audience import api_audience
 from coterie.core.errors import InvalidRequest, NotFound
-from coterie.core.session import api_key
+from coterie.core.session import Session, api_key, encode_peer
 from coterie.engine.gateway import Gateway
 from coterie.engine.turns.sessions import Said
 
@@ -60,8 +61,7 @@ async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIR
 async def _session(gateway: Gateway, asked: ResponsesRequest, agent_id: str, earlier: list[Said]) -> str:
     named = asked.x_coterie_session
     if named is None and asked.previous_response_id is not None:
-        outcome = await gateway.outcome(asked.previous_response_id.removeprefix(RESPONSE))
-        named = outcome.job.session_id
+        named = (await _answered_before(gateway, asked)).id
     if named is None and asked.user is not None:
         named = api_key(agent_id, asked.user)
     if named is None:
@@ -71,6 +71,17 @@ async def _session(gateway: Gateway, asked: ResponsesRequest, agent_id: str, ear
             f"that session belongs to {found!r}, not to {agent_id!r}", details={"field": "model"}
         )
     return named
+
+
+async def _answered_before(gateway: Gateway, asked: ResponsesRequest) -> Session:
+    """The session that a former response stands in: one of this API's, and of the same user where one is named."""
+    before = asked.previous_response_id or ""
+    outcome = await gateway.outcome(before.removeprefix(RESPONSE))
+    found = await gateway.sessions.get(outcome.job.session_id)
+    user = None if asked.user is None else api_audience(encode_peer(asked.user))
+    if found.kind not in ("api", "once") or user not in (None, found.audience):
+        raise NotFound(f"there is no response {before[:100]!r} here")
+    return found
 
 
 async def _agent_of(gateway: Gateway, ref: str) -> str | None:

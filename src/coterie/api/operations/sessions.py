@@ -112,6 +112,7 @@ class SessionInfo(Answer):
     attributes: dict[str, Any]
     deliver: bool
     route: dict[str, Any] | None
+    audience: str = Field(description="Who hears what is said here: owner, or a person or room outside.")
     running: bool
 
     @classmethod
@@ -147,19 +148,22 @@ class MessageInfo(Answer):
     seq: int | None
     role: Role
     origin: Origin
+    speaker: str = Field(
+        description="Who said it: user, assistant, guest <audience>, agent <id>, tool <name>, …"
+    )
     text: str
     parts: list[PartInfo] | None = None
     tool_calls: list[ToolCallInfo] | None = None
     call_id: str | None = None
     tool_name: str | None = None
     meta: dict[str, Any] | None = None
-    agent_id: str
+    agent_id: str | None = Field(description="Null where that agent was purged.")
     run_id: str | None = None
     created_at: str
 
     @classmethod
-    def seen(cls, message: Message, *, with_data: bool = False) -> MessageInfo:
-        return cls.model_validate(message_payload(message, with_data=with_data))
+    def seen(cls, message: Message, session: Session, *, with_data: bool = False) -> MessageInfo:
+        return cls.model_validate(message_payload(message, session, with_data=with_data))
 
 
 class SearchHit(Answer):
@@ -184,6 +188,8 @@ class SessionDeleted(Answer):
 class ConversationMessage(Answer):
     seq: int
     role: Role
+    origin: Origin
+    speaker: str = Field(description="user, assistant, guest <audience>, agent <id>, …")
     text: str
     created_at: str
     hit: bool
@@ -193,6 +199,7 @@ class ConversationHit(Answer):
     session_id: str
     session_key: str
     session_name: str | None
+    audience: str
     score: float
     messages: list[ConversationMessage]
 
@@ -309,7 +316,9 @@ async def sessions_search(gateway: Gateway, params: SessionsSearch) -> SearchHit
     """Messages that contain a text, newest first."""
     found = await gateway.sessions.search(params.query, agent_id=params.agent_id, limit=params.limit)
     return SearchHits(
-        hits=[SearchHit(session=SessionInfo.seen(gateway, s), message=MessageInfo.seen(m)) for s, m in found]
+        hits=[
+            SearchHit(session=SessionInfo.seen(gateway, s), message=MessageInfo.seen(m, s)) for s, m in found
+        ]
     )
 
 

@@ -112,6 +112,7 @@ async def subagents_spawn(gateway: Gateway, params: SubagentSpawn) -> SubagentRe
             session.id,
             session.key,
             is_subagent=session.kind == "subagent",
+            audience=session.audience,
         )
         route = session.route
     receipt = await gateway.subagents.spawn(

@@ -8,7 +8,9 @@ from typing import Any, Literal, Protocol
 
 from coterie.cli.chat.terminal import short
 from coterie.cli.client import BACK, Client, Event, change
+from coterie.core.agent import DEFAULT_ALIAS
 from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.session import parse_key
 
 EARLIER = 6
 """Messages of the past that are shown."""
@@ -19,7 +21,7 @@ TASK = 60
 class View(Protocol):
     """Who shows it."""
 
-    async def asked(self, text: str, *, elsewhere: bool = False) -> None: ...
+    async def asked(self, text: str, *, who: str | None = None, elsewhere: bool = False) -> None: ...
     async def earlier(self, who: str | None, text: str) -> None: ...
     async def begins(self, name: str) -> None: ...
     async def thinks(self, text: str) -> None: ...
@@ -160,10 +162,11 @@ class Conversation:
 
     async def _spelled(self, key: str) -> str:
         """A key as the session will have it."""
-        parts = ["dm" if i in (2, 3) and part == "direct" else part for i, part in enumerate(key.split(":"))]
-        if parts[1] == "default":
-            parts[1] = (await self._client.call("agents.list"))["default_id"]
-        return ":".join(parts)
+        agent, _, canonical = parse_key(key)
+        if agent != DEFAULT_ALIAS:
+            return canonical
+        default = (await self._client.call("agents.list"))["default_id"]
+        return f"agent:{default}{canonical.removeprefix(f'agent:{DEFAULT_ALIAS}')}"
 
     async def _take(self, session: dict[str, Any]) -> None:
         self.key, self.name, self.exists = session["key"], session["name"], True
@@ -250,8 +253,7 @@ class Conversation:
             elif message["seq"] is None:
                 await self._view.note(f"queued: {short(message['text'], TASK)}")
             else:
-                who = None if message["role"] == "user" else message["agent_id"]
-                await self._view.earlier(who, message["text"])
+                await self._view.earlier(_other(message), message["text"])
         if page["running"] is not None:
             await self._join(page["running"])
 
@@ -260,7 +262,7 @@ class Conversation:
         run = self._run(live["run_id"])
         self._active = run.id
         run.seq, run.attempt, run.streamed = live["seq"], live["attempt"], live["text"]
-        run.task = run.task or await self._task_of(run.id)
+        run.task = run.task or (await self._task_of(run.id))[0]
         await self._view.note("a reply is under way")
         await self._view.begins(self.agent_name)
         for tool in live["tools"]:
@@ -365,9 +367,9 @@ class Conversation:
         run.streamed = ""
         self._active = run.id
         if run.task is None:
-            run.task = await self._task_of(run.id)
+            run.task, who = await self._task_of(run.id)
             if run.task is not None and not again:
-                await self._view.asked(run.task, elsewhere=True)
+                await self._view.asked(run.task, who=who, elsewhere=who is None)
         if again and run.task:
             await self._view.note(f"goes on: {short(run.task, TASK)}")
         await self._view.begins(self.agent_name)
@@ -461,8 +463,8 @@ class Conversation:
         except NotFound:
             return None
 
-    async def _task_of(self, run_id: str) -> str | None:
-        """What another client asked."""
+    async def _task_of(self, run_id: str) -> tuple[str | None, str | None]:
+        """What another client asked, and who, where that is not the person themself."""
         page = await self._history(limit=20)
         for message in reversed(page["messages"] if page else []):
             if (
@@ -470,8 +472,8 @@ class Conversation:
                 and message["role"] == "user"
                 and message["origin"] != "system"
             ):
-                return str(message["text"])
-        return None
+                return str(message["text"]), _other(message)
+        return None, None
 
     def _run(self, run_id: str) -> Run:
         return self._runs.setdefault(run_id, Run(run_id))
@@ -484,6 +486,14 @@ def _is_shown(message: dict[str, Any]) -> bool:
     return bool(message["text"].strip()) and (
         message["role"] == "assistant" or (message["role"] == "user" and message["origin"] != "system")
     )
+
+
+def _other(message: dict[str, Any]) -> str | None:
+    """Who said something that the person at this terminal did not."""
+    speaker = str(message["speaker"])
+    if speaker == "assistant":
+        return message["agent_id"] or "a purged agent"
+    return None if speaker == "user" else speaker
 
 
 def _outcome(run_id: str, messages: list[dict[str, Any]]) -> Outcome:

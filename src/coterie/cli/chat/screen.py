@@ -43,13 +43,14 @@ class Screen:
         self._mid_line = False
         """Only where text streams straight out: the line is not ended."""
 
-    async def asked(self, text: str, *, elsewhere: bool = False) -> None:
-        """What a person said."""
-        mark = self._mark()
+    async def asked(self, text: str, *, who: str | None = None, elsewhere: bool = False) -> None:
+        """What a person said here; with a name, what somebody else did."""
+        head = self._mark() if who is None else self._fit(f"{short(who, 80)}:")
         lines = self._fit(text).rstrip().split("\n")
-        said = "\n".join([f"{mark} {lines[0]}", *(f"  {line}" for line in lines[1:])])
+        said = "\n".join([f"{head} {lines[0]}", *(f"  {line}" for line in lines[1:])])
         where = self.terminal.paint(" (said elsewhere)", "dim") if elsewhere else ""
-        await self._aside(self.terminal.paint(said, "bold", "cyan") + where + "\n")
+        painted = self.terminal.paint(said, "bold", "cyan") if who is None else self._dim(said).rstrip("\n")
+        await self._aside(painted + where + "\n")
 
     async def earlier(self, who: str | None, text: str) -> None:
         """A message of the past, in short. Without a name it is the person's."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
+from coterie.core.audience import rights_of
 from coterie.core.errors import NotFound
 from coterie.core.policy import Decision, HouseRules, Place, decide, permits, unknown_tool
 from coterie.core.ports import ToolSchema
@@ -18,6 +19,7 @@ from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Promp
 from coterie.core.session import Session
 from coterie.core.tool import Tool
 from coterie.engine.household.folder import Folder
+from coterie.engine.household.people import People
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.toolbox import Toolbox
 
@@ -26,6 +28,8 @@ log = logging.getLogger("coterie.brain")
 PROMPT_FILES = (*BASE_FILES, *FILES)
 KEPT = 2_000
 """Resolved brains that are kept; spawns may each bring a list of tools of their own."""
+OWNERS_FILES = ("USER.md", "MEMORY.md")
+"""What the owner told, or had noted: not for others unless the agent says so."""
 SUBAGENT_FILES = (*BASE_FILES, "AGENTS.md", "TOOLS.md")
 """A task needs rules and notes on tools; who its user is and what was said before is none of its business."""
 
@@ -37,6 +41,8 @@ class Brain:
     agent_id: str
     label: str
     spec: AgentSpec
+    place: Place
+    """For which turns."""
     prompt: Prompt
     system: str
     """The prompt's text."""
@@ -63,6 +69,7 @@ class Brains:
         self._registry = registry
         self._home = home
         self._toolbox = toolbox
+        self.people = People(registry)
         self._kept: dict[tuple[str, Place], tuple[tuple[object, ...], Brain]] = {}
         self._default: str | None = None
         self._states: dict[str, bool] = {}
@@ -124,13 +131,23 @@ class Brains:
             return self._default
         return name if self._is_active(name) else None
 
-    def for_session(self, session: Session, agent_id: str | None = None, hop: int | None = None) -> Brain:
-        """What runs a session's turns; `hop` says how often a turn's message was handed on."""
+    def for_session(
+        self,
+        session: Session,
+        agent_id: str | None = None,
+        *,
+        hop: int | None = None,
+        audience: str | None = None,
+    ) -> Brain:
+        """What runs a session's turns; `hop` says how often a turn's message was handed on, `audience` who hears it."""
         subagent = session.kind == "subagent"
         if hop is None:
             hop = 1 if subagent else 0
         depth = self._registry.sync.config.delegation.max_depth
-        return self.of(agent_id or self.agent_of(session), Place(subagent, hop < depth, session.tools))
+        rights = rights_of(audience or self.people.hears(session.audience))
+        return self.of(
+            agent_id or self.agent_of(session), Place(subagent, hop < depth, session.tools, rights)
+        )
 
     def of(self, agent_id: str, place: Place = Place()) -> Brain:
         signature = self._signature(agent_id)
@@ -158,7 +175,9 @@ class Brains:
         agent = self._registry.get(agent_id)
         spec = self._registry.spec(agent)
         workspace = self._registry.workspace(agent)
-        names = SUBAGENT_FILES if place.subagent else PROMPT_FILES
+        names: tuple[str, ...] = SUBAGENT_FILES if place.subagent else PROMPT_FILES
+        if place.rights != "owner" and spec.outside.memory != "shared":
+            names = tuple(name for name in names if name not in OWNERS_FILES)
         files = {name: text for name in names if (text := workspace.effective(name)[1])}
         peers = self.peers(agent_id, spec)
         tools = self.tools
@@ -183,6 +202,7 @@ class Brains:
                 allowed,
                 peers=peers if asks else (),
                 subagent=place.subagent,
+                rights=place.rights,
             ),
             SUBAGENT if place.subagent else Budget(limits.file_characters, limits.whole_characters),
         )
@@ -196,6 +216,7 @@ class Brains:
             agent_id=agent_id,
             label=agent.label,
             spec=spec,
+            place=place,
             prompt=prompt,
             system=prompt.text,
             overhead=len(prompt.text.encode()) + sum(_schema_size(schema) for schema in schemas),

@@ -35,7 +35,7 @@ from coterie.engine.household.roster_sync import RosterSync
 from coterie.engine.household.workspace import FileContent, Workspace
 
 if TYPE_CHECKING:
-    from coterie.store.transaction import Store
+    from coterie.store.transaction import Store, Transaction
 
 log = logging.getLogger("coterie.registry")
 
@@ -48,6 +48,8 @@ class Registry:
         self._store = store
         self.sync = RosterSync(home, store)
         self._identities: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {}
+        self.empty: Callable[[Transaction, str], Callable[[], None]] = lambda tx, agent_id: lambda: None
+        """Deletes an agent's conversations when it is purged; gives back what is to be done once that is on disk."""
 
     # Opening
 
@@ -251,7 +253,7 @@ class Registry:
         return self.get(agent_id)
 
     def purge(self, agent_id: str) -> None:
-        """Delete an agent, its memories and its folder for good."""
+        """Delete an agent, its memories, its conversations and its folder for good."""
         found = self.get(agent_id)
         if found.state is AgentState.DISCOVERED:
             with self.sync.locked():
@@ -322,8 +324,10 @@ class Registry:
     def _finish_purge(self, agent_id: str) -> None:
         self._delete_folder(agent_id)
         with self._store.write() as tx:
+            follow = self.empty(tx, agent_id)
             tx.memories.purge(agent_id)
             tx.agents.remove(agent_id)
+        follow()
         self._store.scrub()
         self._identities.pop(agent_id, None)
 
@@ -357,7 +361,7 @@ def _written(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _changed(spec: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """A spec with some keys changed. Null takes a key back, or lifts what a template says."""
     patch = {_canonical(key): value for key, value in patch.items()}
-    for key in ("memory", "limits", "subagents"):
+    for key in ("memory", "outside", "limits", "subagents"):
         if isinstance(patch.get(key), Mapping):
             section = {**spec.get(key, {}), **{to_snake(k): v for k, v in patch[key].items()}}
             patch[key] = {k: v for k, v in section.items() if v is not None}

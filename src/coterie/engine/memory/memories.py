@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from coterie.config import Embeddings
-from coterie.core.agent import DEFAULT_ALIAS, AgentState, MemoryPolicy
+from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
+from coterie.core.audience import OWNER, is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, Unavailable
 from coterie.core.memory import (
@@ -31,6 +32,7 @@ from coterie.core.memory import (
     scope_for,
 )
 from coterie.core.ports import Embedder
+from coterie.core.session import check_audience
 from coterie.engine.events import Events
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import Workspace
@@ -113,12 +115,13 @@ class Memories:
         agent = self._registry.get(agent_id)
         if agent.state is not AgentState.ACTIVE:
             raise NotFound(f"there is no active agent {agent.id!r}")
-        policy = self._registry.spec(agent).memory
-        return MemoryHandle(self, Reader.of(agent.id, policy), self._registry.workspace(agent), agent.id)
+        reader = Reader.of(agent.id, self._registry.spec(agent))
+        return MemoryHandle(self, reader, self._registry.workspace(agent), agent.id)
 
-    def bound(self, agent_id: str, policy: MemoryPolicy) -> MemoryHandle:
-        """For a turn, which knows its agent and what it may read already."""
-        return MemoryHandle(self, Reader.of(agent_id, policy), self._registry.workspace(agent_id), agent_id)
+    def bound(self, agent_id: str, spec: AgentSpec, audience: str) -> MemoryHandle:
+        """For a turn, which knows its agent, what it may read, and who hears it."""
+        reader = Reader.of(agent_id, spec, audience)
+        return MemoryHandle(self, reader, self._registry.workspace(agent_id), agent_id)
 
     def as_nobody(self) -> MemoryHandle:
         """What is global. What is stored belongs to the default agent."""
@@ -301,6 +304,7 @@ class MemoryHandle:
             occurred_at=moment(occurred_at, "occurred_at"),
             created_at=at,
             updated_at=at,
+            audience=self._reader.audience,
         )
         vectors, model = self._memories.vectors([memory.content])
         first: Memory | None = None
@@ -408,7 +412,7 @@ class MemoryHandle:
         if self._reader.agent_id is None:
             return []
         return self._memories.search.conversations(
-            self._reader.agent_id, query, limit=limit, apart_from=apart_from, words=words
+            self._reader, query, limit=limit, apart_from=apart_from, words=words
         )
 
     def has_conversations(self, *, apart_from: str) -> bool:
@@ -416,7 +420,7 @@ class MemoryHandle:
         if self._reader.agent_id is None:
             return False
         with self._memories.read() as tx:
-            return bool(tx.conversations.any(self._reader.agent_id, apart_from=apart_from))
+            return bool(tx.conversations.any(self._reader, apart_from=apart_from))
 
     def get(self, memory_id: str) -> Memory:
         with self._memories.read() as tx:
@@ -461,6 +465,12 @@ class MemoryHandle:
         """By owner, of what this reader sees. Looking changes nothing: files count as they were last followed."""
         with self._memories.read() as tx:
             found: list[Count] = tx.memories.counts(self._reader)
+            return found
+
+    def by_audience(self) -> dict[str, int]:
+        """How many of its own memories this reader's agent learnt from whom, outside."""
+        with self._memories.read() as tx:
+            found: dict[str, int] = tx.memories.by_audience(self._reader)
             return found
 
     def any(self) -> bool:
@@ -538,6 +548,7 @@ class MemoryHandle:
             updated_at=times.get("updated_at") or created,
             pinned_at=times.get("pinned_at"),
             superseded_by=entry.get("superseded_by"),
+            audience=check_audience(str(entry.get("audience") or OWNER)),
         )
 
     # Files
@@ -569,6 +580,8 @@ class MemoryHandle:
 
     def _changeable(self, tx: Any, memory_id: str) -> Memory:
         found = self._visible(tx, memory_id)
+        if is_outside(self._reader.audience) and found.audience != self._reader.audience:
+            raise Conflict(f"the memory {memory_id} is the owner's")
         if found.file is not None:
             raise Conflict(f"this is a part of {found.file}; edit the file")
         return found
@@ -589,6 +602,7 @@ def portable(memory: Memory) -> dict[str, Any]:
         "updated_at": memory.updated_at,
         "pinned_at": memory.pinned_at,
         "superseded_by": memory.superseded_by,
+        "audience": memory.audience if is_outside(memory.audience) else None,
     }
     return {key: value for key, value in entry.items() if value is not None}
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from coterie.core.audience import OWNER
 from coterie.core.compaction import CHARACTERS_PER_TOKEN
 from coterie.core.errors import CoterieError
+from coterie.core.fence import Fences, draw, fenced_line, plain
 from coterie.core.memory import Filters, Hit, Memory, Turns, call_memory_id
 from coterie.core.message import Message
 from coterie.core.ranking import Question
 from coterie.core.session import Session
+from coterie.core.turn import TurnJob
 from coterie.engine.household.brain import Brain
 from coterie.engine.memory.files import MEMORY
 from coterie.engine.memory.memories import Memories, MemoryHandle
@@ -51,9 +54,11 @@ class Recall:
     def __init__(self, memories: Memories, sessions_made: Callable[[], int]) -> None:
         self._memories = memories
         self._sessions_made = sessions_made
-        self._nothing: dict[tuple[str, str], _Nothing] = {}
+        self._nothing: dict[tuple[str, str, str], _Nothing] = {}
 
-    async def for_turn(self, session: Session, brain: Brain, messages: Sequence[Message]) -> str | None:
+    async def for_turn(
+        self, session: Session, brain: Brain, messages: Sequence[Message], audience: str
+    ) -> str | None:
         """Lines for the trailing context, or None. Costs no statement where there is nothing to recall."""
         policy = brain.spec.memory
         asked = newest_question(messages)
@@ -64,7 +69,7 @@ class Recall:
         if not telling and not question.times:
             return None
         try:
-            return await asyncio.to_thread(self._look, session, brain, asked[:4_000], telling)
+            return await asyncio.to_thread(self._look, session, brain, asked[:4_000], telling, audience)
         except CoterieError as error:
             # A turn goes on without its memories rather than not at all.
             log.warning("nothing was recalled for %s: %s", session.key, error.message)
@@ -72,10 +77,10 @@ class Recall:
             log.exception("nothing was recalled for %s", session.key)
         return None
 
-    def _look(self, session: Session, brain: Brain, asked: str, telling: int) -> str | None:
+    def _look(self, session: Session, brain: Brain, asked: str, telling: int, audience: str) -> str | None:
         agent_id = brain.agent_id
-        key = (agent_id, session.id)
-        handle = self._memories.bound(agent_id, brain.spec.memory)
+        key = (agent_id, session.id, audience)
+        handle = self._memories.bound(agent_id, brain.spec, audience)
         versions = (self._memories.version, self._sessions_made())
         quiet = self._nothing.get(key)
         if (
@@ -105,21 +110,26 @@ class Recall:
         talks: list[Turns] = []
         if talked and telling >= 2:
             talks = handle.conversations(asked, limit=CONVERSATIONS, apart_from=session.id, words=WORDS)
-        return _block(pinned, hits, talks, agent_id, brain.spec.memory.recall_tokens)
+        lines = _Lines(agent_id, audience)
+        return lines.block(pinned, hits, talks, brain.spec.memory.recall_tokens)
 
 
 class TurnMemory:
     """An agent's memory in the hands of its tools, for one call."""
 
-    def __init__(self, memories: Memories, brain: Brain, session: Session, run_id: str, call_id: str) -> None:
+    def __init__(
+        self, memories: Memories, brain: Brain, session: Session, job: TurnJob, call_id: str, fences: Fences
+    ) -> None:
         self._memories = memories
         self._brain = brain
         self._session = session
-        self._memory_id = call_memory_id(run_id, call_id)
+        self._audience = job.audience or session.audience
+        self._memory_id = call_memory_id(job.run_id, call_id)
+        self._fences = fences
 
     @property
     def _handle(self) -> MemoryHandle:
-        return self._memories.bound(self._brain.agent_id, self._brain.spec.memory)
+        return self._memories.bound(self._brain.agent_id, self._brain.spec, self._audience)
 
     async def remember(
         self,
@@ -148,8 +158,8 @@ class TurnMemory:
             hits = handle.recall(query, limit=limit)
             talks = handle.conversations(query, limit=CONVERSATIONS, apart_from=self._session.id)
             return {
-                "memories": [_shown(hit) for hit in hits],
-                "conversations": [_shown_turns(one) for one in talks if one.strong],
+                "memories": [self._shown(hit) for hit in hits],
+                "conversations": [self._shown_turns(one) for one in talks if one.strong],
             }
 
         return await asyncio.to_thread(look)
@@ -162,6 +172,37 @@ class TurnMemory:
 
     async def edit(self, old: str, new: str) -> None:
         await asyncio.to_thread(self._handle.edit_file, old, new)
+
+    def _shown(self, hit: Hit) -> dict[str, Any]:
+        memory = hit.memory
+        guest = _told_by(memory, self._audience)
+        entry: dict[str, Any] = {
+            "id": memory.id,
+            "content": memory.content if guest is None else self._fences.around(memory.content, guest),
+            "agentId": memory.agent_id,
+            "scope": memory.scope,
+            "score": hit.score,
+            "sourceRef": memory.source_ref,
+            "tags": list(memory.tags),
+            "occurredAt": memory.occurred_at,
+            "createdAt": memory.created_at,
+            "via": list(hit.via),
+            "audience": memory.audience if guest is not None else None,
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+    def _shown_turns(self, one: Turns) -> dict[str, Any]:
+        return {
+            "session": one.session_key,
+            "name": one.session_name,
+            "messages": [self._said(message) for message in one.messages],
+        }
+
+    def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        who, text = str(message["speaker"]), _one_line(str(message["text"]))
+        if who not in OWN_VOICES:
+            text = self._fences.around(text, who)
+        return {"role": message["role"], "speaker": who, "text": text, "createdAt": message["created_at"]}
 
 
 def newest_question(messages: Sequence[Message]) -> str | None:
@@ -177,76 +218,69 @@ def _is_whole(brain: Brain, name: str) -> bool:
     return any(section.name == name and not section.cut for section in brain.prompt.sections)
 
 
-def _block(
-    pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns], me: str, tokens: int
-) -> str | None:
-    """The best that fits the budget, pinned ones first; whatever is too long for what is left gives way."""
-    room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADING) - 20
-    lines: list[str] = []
-    for line in _lines(pinned, hits, talks, me):
-        if len(line) + 1 <= room:
-            lines.append(line)
-            room -= len(line) + 1
-    return "\n".join([HEADING, *lines]) if lines else None
+class _Lines:
+    """What is recalled, as lines of the trailing context. Others' words are fenced; the mark is drawn for this once."""
+
+    def __init__(self, me: str, audience: str) -> None:
+        self._me = me
+        self._audience = audience
+        self._mark = draw()
+
+    def block(
+        self, pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns], tokens: int
+    ) -> str | None:
+        """The best that fits the budget, pinned ones first; whatever is too long for what is left gives way."""
+        room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADING) - 20
+        lines: list[str] = []
+        for line in self._all(pinned, hits, talks):
+            if len(line) + 1 <= room:
+                lines.append(line)
+                room -= len(line) + 1
+        return "\n".join([HEADING, *lines]) if lines else None
+
+    def _all(self, pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns]) -> Iterator[str]:
+        for memory in pinned:
+            yield self._memory(memory)
+        shown = {memory.id for memory in pinned}
+        strong = [hit.memory for hit in hits if hit.strong and hit.memory.id not in shown]
+        for memory in strong[: MEMORIES // 2]:
+            yield self._memory(memory)
+        for one in talks:
+            if one.strong:
+                yield self._talk(one)
+        for memory in strong[MEMORIES // 2 :]:
+            yield self._memory(memory)
+
+    def _memory(self, memory: Memory) -> str:
+        source = memory.source_ref or "noted"
+        if memory.file is not None:
+            source = f"your file {source}"
+        whose = "" if memory.agent_id == self._me else f", shared by {memory.agent_id}"
+        content = _one_line(memory.content)
+        if (guest := _told_by(memory, self._audience)) is not None:
+            content = fenced_line(content, guest, self._mark)
+        return f"- [{memory.moment[:10]}, {_one_line(source, 120)}{whose}, id {memory.id}] {content}"
+
+    def _talk(self, one: Turns) -> str:
+        when = str(next((m["created_at"] for m in one.messages if m["hit"]), ""))[:10]
+        said = " / ".join(self._said(m) for m in one.messages)
+        name = one.session_name or one.session_key
+        return f"- [{when}, conversation {_one_line(name, 120)}] {said}"
+
+    def _said(self, message: Mapping[str, Any]) -> str:
+        who, text = str(message["speaker"]), _one_line(str(message["text"]), 240)
+        return f"{who}: {text}" if who in OWN_VOICES else fenced_line(text, who, self._mark)
 
 
-def _lines(pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns], me: str) -> Iterator[str]:
-    for memory in pinned:
-        yield _line(memory, me)
-    shown = {memory.id for memory in pinned}
-    strong = [hit.memory for hit in hits if hit.strong and hit.memory.id not in shown]
-    for memory in strong[: MEMORIES // 2]:
-        yield _line(memory, me)
-    for one in talks:
-        if one.strong:
-            yield _talk(one)
-    for memory in strong[MEMORIES // 2 :]:
-        yield _line(memory, me)
+OWN_VOICES = ("user", "assistant")
+"""Of a conversation: whoever the turn is for, and the agent itself."""
 
 
-def _line(memory: Memory, me: str) -> str:
-    source = memory.source_ref or "noted"
-    if memory.file is not None:
-        source = f"your file {source}"
-    whose = "" if memory.agent_id == me else f", shared by {memory.agent_id}"
-    return f"- [{memory.moment[:10]}, {_one_line(source, 120)}{whose}, id {memory.id}] {_one_line(memory.content)}"
-
-
-def _talk(one: Turns) -> str:
-    when = str(next((m["created_at"] for m in one.messages if m["hit"]), ""))[:10]
-    said = " / ".join(f"{m['role']}: {_one_line(str(m['text']), 240)}" for m in one.messages)
-    name = one.session_name or one.session_key
-    return f"- [{when}, conversation {_one_line(name, 120)}] {said}"
+def _told_by(memory: Memory, audience: str) -> str | None:
+    """From whom a memory is that was not learnt from whoever it is shown to; None for theirs and the owner's."""
+    return f"guest {memory.audience}" if memory.audience not in (audience, OWNER) else None
 
 
 def _one_line(text: str, limit: int = LONGEST) -> str:
-    plain = " ".join(text.replace("<", "‹").replace(">", "›").split())
-    return plain if len(plain) <= limit else plain[:limit] + "…"
-
-
-def _shown(hit: Hit) -> dict[str, Any]:
-    memory = hit.memory
-    entry: dict[str, Any] = {
-        "id": memory.id,
-        "content": memory.content,
-        "agentId": memory.agent_id,
-        "scope": memory.scope,
-        "score": hit.score,
-        "sourceRef": memory.source_ref,
-        "tags": list(memory.tags),
-        "occurredAt": memory.occurred_at,
-        "createdAt": memory.created_at,
-        "via": list(hit.via),
-    }
-    return {key: value for key, value in entry.items() if value is not None}
-
-
-def _shown_turns(one: Turns) -> dict[str, Any]:
-    return {
-        "session": one.session_key,
-        "name": one.session_name,
-        "messages": [
-            {"role": m["role"], "text": _one_line(str(m["text"])), "createdAt": m["created_at"]}
-            for m in one.messages
-        ],
-    }
+    bare = " ".join(plain(text).replace("<", "‹").replace(">", "›").split())
+    return bare if len(bare) <= limit else bare[:limit] + "…"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from coterie.core.errors import Unavailable
+from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
@@ -86,20 +87,20 @@ class MemorySearch:
         return _hits(fitting, by_number, limit)
 
     def conversations(
-        self, agent_id: str, query: str, *, limit: int, apart_from: str | None = None, words: int = 48
+        self, reader: Reader, query: str, *, limit: int, apart_from: str | None = None, words: int = 48
     ) -> list[Turns]:
-        """What was said in turns that this agent ran, with the messages around each hit."""
+        """What was said in turns that the reader's agent ran for its audience, with the messages around each hit."""
         question = Question.read(query, datetime.now(UTC).date())
         question = Question(question.words[:words], question.times)
         with self._store.read() as tx:
             lists = {
-                word: tx.conversations.find(agent_id, word, apart_from=apart_from, limit=PER_WORD // 10)
+                word: tx.conversations.find(reader, word, apart_from=apart_from, limit=PER_WORD // 10)
                 for word in question.words
             }
             found_in = {word: len(found) for word, found in lists.items()}
             known = Known(3 * max(found_in.values(), default=0) + 100, found_in)
             chosen = strongest(lists, known, CANDIDATES // 3)
-            rows = tx.conversations.passages(agent_id, chosen)
+            rows = tx.conversations.passages(reader, chosen)
             passages = [
                 Passage(message.id, message.text, message.created_at, session_id, message.seq or 0)
                 for session_id, message in rows
@@ -108,10 +109,14 @@ class MemorySearch:
             best = _windows(ranked, rows, limit)
             sessions = {session_id: tx.sessions.find(session_id) for session_id, *_ in best}
         found = []
-        for session_id, score, strong, shown in best:
+        for session_id, score, strong, hit, window in best:
             session = sessions[session_id]
             if session is not None:
-                found.append(Turns(session.id, session.key, session.name, score, strong, shown))
+                whose = None if session.audience == reader.audience else session.audience
+                said = tuple(_said(seq, message, seq == hit, whose) for seq, message in window)
+                found.append(
+                    Turns(session.id, session.key, session.name, score, strong, said, session.audience)
+                )
         return found
 
     def _look_up(
@@ -192,9 +197,21 @@ def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) 
     return [Hit(memories[int(key)], by_key[key].score, by_key[key].via, by_key[key].strong) for key in kept]
 
 
+def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
+    return {
+        "seq": seq,
+        "role": message.role,
+        "origin": message.origin,
+        "speaker": speaker(message, audience),
+        "text": message.text,
+        "created_at": message.created_at,
+        "hit": hit,
+    }
+
+
 def _windows(
     ranked: Sequence[Ranked], rows: Sequence[tuple[str, Message]], limit: int
-) -> list[tuple[str, float, bool, tuple[dict[str, Any], ...]]]:
+) -> list[tuple[str, float, bool, int, list[tuple[int, Message]]]]:
     """The best hits with what was said around them; one hit is not shown inside another's surroundings."""
     places = {(session_id, message.seq or 0): message for session_id, message in rows}
     of = {message.id: (session_id, message.seq or 0) for session_id, message in rows}
@@ -206,17 +223,8 @@ def _windows(
             continue
         around = [n for n in range(seq - AROUND, seq + AROUND + 1) if (session_id, n) in places]
         shown.update((session_id, n) for n in around)
-        window: tuple[dict[str, Any], ...] = tuple(
-            {
-                "seq": n,
-                "role": places[session_id, n].role,
-                "text": places[session_id, n].text,
-                "created_at": places[session_id, n].created_at,
-                "hit": n == seq,
-            }
-            for n in around
-        )
-        found.append((session_id, one.score, one.strong, window))
+        window = [(n, places[session_id, n]) for n in around]
+        found.append((session_id, one.score, one.strong, seq, window))
         if len(found) == limit:
             break
     return found

@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from coterie.core.announce import Asker, SubagentRun
 from coterie.core.errors import InvalidRequest
+from coterie.core.fence import Fences
 from coterie.core.tool import ToolError
 from coterie.engine.household.brain import Brains
 from coterie.engine.together.delegation import Delegation
@@ -18,6 +19,8 @@ from coterie.engine.turns.waiting import Waiting
 
 SHOWN = 50
 RESULT = 4_000
+THEIR_WORDS = ("response", "thinkingText", "result")
+"""Fields of an answer that hold what another agent said."""
 
 
 class BoundColleagues:
@@ -31,6 +34,7 @@ class BoundColleagues:
         switching: Switching,
         waiting: Waiting,
         asker: Asker,
+        fences: Fences,
     ) -> None:
         self._brains = brains
         self._delegation = delegation
@@ -38,6 +42,7 @@ class BoundColleagues:
         self._switching = switching
         self._waiting = waiting
         self._asker = asker
+        self._fences = fences
 
     def peers(self) -> list[dict[str, Any]]:
         found = self._brains.peers(self._asker.agent_id, self._brains.of(self._asker.agent_id).spec)
@@ -48,9 +53,16 @@ class BoundColleagues:
     async def message(
         self, agent_id: str, content: str, *, session: str, mode: str, seconds: float
     ) -> dict[str, Any]:
-        return await self._delegation.message(
+        answer = await self._delegation.message(
             self._waiting, self._asker, agent_id, content, session=session, mode=mode, seconds=seconds
         )
+        return self._marked(answer, answer["agentId"])
+
+    def _marked(self, told: dict[str, Any], agent_id: str) -> dict[str, Any]:
+        """What another agent said, as its words."""
+        who = f"agent {agent_id}"
+        theirs = {name: told[name] for name in THEIR_WORDS if told.get(name)}
+        return {**told, **{name: self._fences.around(text, who) for name, text in theirs.items()}}
 
     async def switch(self, agent_id: str, message: str | None, summary: str | bool) -> dict[str, Any]:
         return await self._switching.switch(self._asker, agent_id, message, summary)
@@ -93,7 +105,7 @@ class BoundColleagues:
             found["result"] = told.run.result[:RESULT]
             if len(told.run.result) > RESULT:
                 found["more"] = f'results_read {{"id": "{run_id}", "offset": {RESULT}}} reads on'
-        return found
+        return self._marked(found, told.run.agent_id)
 
     async def cancel(self, run_id: str) -> dict[str, Any]:
         await self._own(run_id)

@@ -11,7 +11,7 @@ from coterie.core.announce import Asker, SubagentRun, milliseconds
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import ThinkingPart, check_text
-from coterie.core.session import ASIDE, Session, web_key
+from coterie.core.session import Session, delegated_key
 from coterie.core.tool import ToolError
 from coterie.engine.together.subagents import Subagents
 from coterie.engine.turns.change import TurnChange
@@ -112,7 +112,8 @@ class Delegation:
 
 
 class Housemate:
-    """An agent of this household, asked in one of its own sessions."""
+    """An agent of this household, asked in a session that is there for nothing but what this caller asks of it, and
+    for one audience: it meets neither the agent's own conversations nor anybody else's."""
 
     def __init__(self, agent_id: str, sessions: Sessions, subagents: Subagents) -> None:
         self.agent_id = agent_id
@@ -120,47 +121,58 @@ class Housemate:
         self._subagents = subagents
 
     def begin(self, change: TurnChange, asker: Asker, content: str, session: str, *, announce: bool) -> Begun:
-        found = self._find(change.tx, session)
+        found = self._find(change.tx, asker, session)
         place = found or self._make(change.tx, asker)
         run = self._subagents.add(
             change, asker, place, self.agent_id, content, kind="message", announce=announce
         )
         return Begun(run, place, created=found is None)
 
-    def _find(self, tx: Transaction, session: str) -> Session | None:
+    def _find(self, tx: Transaction, asker: Asker, session: str) -> Session | None:
         if session in ("latest", "latest-or-create"):
-            found = self._sessions.latest(tx, self.agent_id, idle=session == "latest-or-create")
+            idle = session == "latest-or-create"
+            found = tx.sessions.latest_delegated(self.agent_id, asker.agent_id, asker.audience, idle=idle)
             if found is None and session == "latest":
-                raise ToolError("agent_session_error", f"the agent {self.agent_id} has no session yet")
+                raise ToolError(
+                    "agent_session_error", f"you have not asked {self.agent_id} anything here before"
+                )
             return found
-        return None if session == "create" else self._named(tx, session)
+        return None if session == "create" else self._named(tx, asker, session)
 
     def _make(self, tx: Transaction, asker: Asker) -> Session:
         session_id = str(uuid.uuid4())
         return self._sessions.add(
             tx,
             self.agent_id,
-            "web",
-            web_key(self.agent_id, session_id),
+            "agent",
+            delegated_key(self.agent_id, asker.agent_id, session_id),
             session_id=session_id,
             name=f"Asked by {asker.agent_id}",
+            parent_id=asker.session_id,
+            audience=asker.audience,
         )
 
-    def _named(self, tx: Transaction, ref: str) -> Session:
+    def _named(self, tx: Transaction, asker: Asker, ref: str) -> Session:
+        """Whether it is another's or not there at all, an agent is told the same."""
         try:
             found = self._sessions.find(tx, ref)
-        except CoterieError as error:
-            raise ToolError("agent_session_error", error.message) from None
-        if self._sessions.agent_id(found) != self.agent_id or found.kind in ASIDE:
+        except CoterieError:
+            found = None
+        if (
+            found is None
+            or not found.key.startswith(delegated_key(self.agent_id, asker.agent_id, ""))
+            or self._sessions.agent_id(found) != self.agent_id
+            or found.audience != asker.audience
+        ):
             raise ToolError(
-                "agent_session_error", f"{ref[:200]!r} is no session of the agent {self.agent_id}"
+                "agent_session_error", f"{ref[:200]!r} is no session in which you asked {self.agent_id}"
             )
         return found
 
 
 def _begun_before(tx: Transaction, run: SubagentRun) -> Begun:
     session = tx.sessions.find(run.session_id)
-    gone = Session(run.session_id, run.session_key, run.agent_id, "web")
+    gone = Session(run.session_id, run.session_key, run.agent_id, "agent")
     first = tx.sessions.page(run.session_id, limit=1, after=0)
     created = not first or first[0].run_id == run.run_id
     return Begun(run, session or gone, created)

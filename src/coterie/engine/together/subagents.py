@@ -20,6 +20,7 @@ from coterie.core.announce import (
     TraceBudget,
     depth_problem,
 )
+from coterie.core.audience import OWNER
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.message import check_text
@@ -129,6 +130,7 @@ class Subagents:
                 parent_id=asker.session_id if asker else None,
                 model=model,
                 tools=narrowed,
+                audience=asker.audience if asker else OWNER,
             )
             return self.add(
                 change, asker, session, target, task, kind="subagent", label=label, timeout_s=timeout_s
@@ -136,7 +138,7 @@ class Subagents:
 
         run = await self._turns.transact(begin)
         await asyncio.sleep(0)  # it sets out while we write the receipt
-        brain = self._brain(run, narrowed)
+        brain = self._brain(run, narrowed, asker.audience if asker else OWNER)
         return Receipt(
             run,
             f"agents/{run.agent_id}/workspace",
@@ -334,11 +336,13 @@ class Subagents:
         await self._turns.transact(again)
         return await self.get(run_id)
 
-    def _brain(self, run: SubagentRun, tools: tuple[str, ...] | None) -> Brain | None:
+    def _brain(self, run: SubagentRun, tools: tuple[str, ...] | None, audience: str) -> Brain | None:
         if self._brains.named(run.agent_id) is None:
             return None
-        child = Session(run.session_id, run.session_key, run.agent_id, "subagent", tools=tools)
-        return self._brains.for_session(child, run.agent_id, run.hop)
+        child = Session(
+            run.session_id, run.session_key, run.agent_id, "subagent", tools=tools, audience=audience
+        )
+        return self._brains.for_session(child, run.agent_id, hop=run.hop)
 
 
 def _route(

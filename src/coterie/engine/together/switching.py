@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.announce import Asker
+from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError
 from coterie.core.message import check_text
-from coterie.core.session import Session, web_key
+from coterie.core.session import Session, audience_of, key_for, web_key
 from coterie.core.tool import ToolError
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
@@ -95,15 +96,33 @@ class Switching:
         before = here.attributes.get(CAME_FROM)
         if going_back and isinstance(before, str):
             found = tx.sessions.find(before)
-            if found is not None and self._brains.agent_of(found) == target:
+            if (
+                found is not None
+                and self._brains.agent_of(found) == target
+                and found.audience == here.audience
+            ):
                 return found, False
-        # A session that a channel leads to has a person of its own.
-        found = self._sessions.latest(tx, target, idle=True, internal=True)
+        # A session that a channel leads to has a person of its own; so has one of another audience.
+        found = self._sessions.latest(tx, target, here.audience, idle=True, internal=True)
         if found is not None:
             return found, False
+        return self._make(tx, here, target), True
+
+    def _make(self, tx: Transaction, here: Session, target: str) -> Session:
+        """A new one for the same audience: with people outside, the one that their own key leads to."""
+        key = key_for(target, here.key)
+        theirs = is_outside(here.audience) and audience_of(key) == here.audience and here.kind != "once"
+        if theirs and not tx.sessions.key_is_taken(key):
+            return self._sessions.add(tx, target, here.kind, key)
         session_id = str(uuid.uuid4())
-        made = self._sessions.add(tx, target, "web", web_key(target, session_id), session_id=session_id)
-        return made, True
+        return self._sessions.add(
+            tx,
+            target,
+            "web",
+            web_key(target, session_id),
+            session_id=session_id,
+            audience=here.audience,
+        )
 
 
 def _last_words(tx: Transaction, session: Session) -> str:

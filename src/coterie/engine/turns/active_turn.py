@@ -127,8 +127,9 @@ class ActiveTurn:
         whole = (call.id, text) if len(text) > limit else None
         if whole is not None:
             meta["full_characters"] = len(text)
-            text = compaction.shortened(text, limit, call.id)
-        message = result(self.job, call, text, meta=meta, parts=done.parts)
+            text = compaction.shortened(text, limit, call.id, done.marks)
+        mark = " ".join(done.marks) or None
+        message = result(self.job, call, text, meta=meta, parts=done.parts, mark=mark)
         await self._turns.step(self, [message], whole_result=whole)
         self._under_way = None
         self._failures.count(call, done.ok, done.text)

@@ -132,9 +132,12 @@ class ModelWithTools:
     async def _request(self) -> ModelRequest:
         turn = self._turn
         messages = turn.transcript.sendable()
+        audience = turn.job.audience or turn.session.audience
         if not self._recalled:
             # Once per message: what a turn finds out later, it finds out by its tools.
-            self._recalled = [await self._around.recall.for_turn(turn.session, turn.brain, messages)]
+            self._recalled = [
+                await self._around.recall.for_turn(turn.session, turn.brain, messages, audience)
+            ]
         return self._around.request(
             turn.session, turn.brain, messages, turn.announced, self._recalled[0], self.name
         )

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from coterie.core.announce import Asker, RunStatus, SubagentRun
 from coterie.core.clock import now_iso
 from coterie.core.events import ChatState, final_fields
+from coterie.core.fence import with_mark
 from coterie.core.message import ImagePart, Message, Origin, ToolCall, Usage
-from coterie.core.session import Session
+from coterie.core.session import INTERNAL, Session
 from coterie.core.transcript import Transcript
 from coterie.core.turn import InboxEntry, Reception, TurnJob, TurnKind, TurnState, WaitReason
 from coterie.engine.turns.announcing import announce, close_run, settle
-from coterie.engine.turns.drafts import error_note
+from coterie.engine.turns.drafts import draft, error_note
 from coterie.store.turn_writes import TurnWrites
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.turns")
 
 SNIPPET = 200
-INTERNAL = "agent"
-"""The channel that leads nowhere outside."""
 
 
 @dataclass(slots=True)
@@ -115,18 +114,39 @@ class TurnChange:
 
     # Running
 
-    def claim(self, job: TurnJob, agent_id: str, at: str) -> TurnJob:
-        self._writes.claim(job.run_id, self._turns.claim_of_ours, agent_id=agent_id, at=at)
+    def claim(self, session: Session, job: TurnJob, agent_id: str) -> TurnJob:
+        """Ours to run, as this agent, for whoever hears this session now."""
+        at, audience = now_iso(), self._turns.hears(session)
+        claim = self._turns.claim_of_ours
+        self._writes.claim(job.run_id, claim, agent_id=agent_id, audience=audience, at=at)
         if job.kind == "request":
             self.tx.runs.start(job.run_id, at)
             self.follows.append(lambda: self._turns.runs.started(job.run_id))
-        return replace(job, state=TurnState.RUNNING, agent_id=agent_id, started_at=job.started_at or at)
+        return replace(
+            job,
+            state=TurnState.RUNNING,
+            agent_id=agent_id,
+            audience=audience,
+            started_at=job.started_at or at,
+        )
 
     def consume(self, entries: Sequence[InboxEntry], agent_id: str) -> list[Message]:
         """Out of the inbox; the caller puts it into the transcript."""
         for entry in entries:
             self._writes.take(entry)
         return [entry.message(agent_id=agent_id) for entry in entries]
+
+    def begin_anew(self, session: Session, job: TurnJob, why: str) -> None:
+        """From here on, nothing that was said before is shown to the model."""
+        assert self._transcript is not None
+        through = self._transcript.last_seq + self._added
+        if through:
+            meta = {"compaction": {"through": through, "messages": through}}
+            self.append(session, [draft(job, "system", "system", why, meta=meta)])
+
+    def disown(self, agent_id: str) -> None:
+        """An agent that is purged: its turns in others' sessions are nobody's."""
+        self._writes.disown(agent_id)
 
     def resume(self, job: TurnJob) -> None:
         self._writes.resume(job.run_id)
@@ -163,14 +183,14 @@ class TurnChange:
     def wait(self, job: TurnJob, reason: WaitReason) -> None:
         self._writes.wait(job.run_id, self._turns.claim_of_ours, reason)
 
-    def append(self, session_id: str, messages: Sequence[Message]) -> list[Message]:
-        """Into the transcript, each at its place."""
+    def append(self, session: Session, messages: Sequence[Message]) -> list[Message]:
+        """Into the transcript, each at its place. What is not the person's words gets its mark."""
         transcript = self._transcript
         assert transcript is not None
         first = transcript.last_seq + 1 + self._added
-        placed = [replace(message, seq=first + i) for i, message in enumerate(messages)]
+        placed = [replace(with_mark(message), seq=first + i) for i, message in enumerate(messages)]
         self._added += len(placed)
-        self.tx.sessions.append(session_id, placed)
+        self.tx.sessions.append(session, placed)
         self.follows += [partial(transcript.append, message) for message in placed]
         return placed
 
@@ -217,14 +237,14 @@ class TurnChange:
         if entry is None:
             return False
         self._over(job, TurnState.CANCELLED, at, error=reason)
-        self.append(session.id, [entry.message(meta={**(entry.meta or {}), "cancelled": True})])
+        self.append(session, [entry.message(meta={**(entry.meta or {}), "cancelled": True})])
         self._tell(session, job, "aborted", reason=TurnState.CANCELLED.value)
         return True
 
     def give_up(self, session: Session, job: TurnJob, reason: str) -> None:
         """Where an answer would have stood, the transcript says why there is none."""
         if self.end(session, job, TurnState.ERROR, reason, ours=False):
-            self.append(session.id, [error_note(job, reason)])
+            self.append(session, [error_note(job, reason)])
 
     def tell_how_it_ended(self, session: Session, job: TurnJob, reason: str | None) -> None:
         """For whoever still follows a turn that is no longer ours: it was answered before that was told, or others

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from coterie.core.announce import TIMEOUT, milliseconds
+from coterie.core.audience import OWNER, rights_of
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, Unavailable
 from coterie.core.message import ToolCall
@@ -139,9 +140,11 @@ class Dispatcher:
         """A turn to its end, or until it is steered; then the turn that took over."""
         following: Claimed | None = claimed
         while following is not None:
-            fitting = brain
-            if following.job.hop:
-                fitting = self._brains.for_session(following.session, brain.agent_id, following.job.hop)
+            fitting, job = brain, following.job
+            if job.hop or rights_of(job.audience or OWNER) != brain.place.rights:
+                fitting = self._brains.for_session(
+                    following.session, brain.agent_id, hop=job.hop or None, audience=job.audience
+                )
             turn = ActiveTurn(self._means, following, fitting, slot)
             following = await self._run(worker, turn, recover=following.cut_short)
 

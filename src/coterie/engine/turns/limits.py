@@ -75,7 +75,7 @@ class Limits:
 
     async def _check_day(self, brain: Brain) -> None:
         limits, today = brain.spec.limits, now_iso()[:10]
-        spent = await self._store.look(lambda tx: tx.turns.spent_since(brain.agent_id, today))
+        spent = await self._store.look(lambda tx: tx.usage.spent_since(brain.agent_id, today))
         if limits.cost_per_day is not None and (spent.cost or 0) >= limits.cost_per_day:
             raise TurnStopped(f"{brain.label} spent ${spent.cost or 0:.2f} today, the most it may spend")
         tokens = spent.input_tokens + spent.output_tokens

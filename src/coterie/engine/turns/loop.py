@@ -19,6 +19,8 @@ class ToolResult:
     duration_ms: int = 0
     parts: tuple[ResultPart, ...] = ()
     """What it holds besides the text."""
+    marks: tuple[str, ...] = ()
+    """Of the fences in the text."""
 
 
 @dataclass(frozen=True, slots=True)

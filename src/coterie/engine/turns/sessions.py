@@ -6,14 +6,17 @@ import base64
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentState, check_model
+from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
-from coterie.core.message import DataPart, FilePart, ImagePart, Message, Role
-from coterie.core.session import ASIDE, ListPlace, Session, api_key, parse_key, web_key
+from coterie.core.fence import CLOSE, OPEN, mark_of, plain, shown, speaker, with_mark
+from coterie.core.message import DataPart, FilePart, ImagePart, Message, Origin, Role
+from coterie.core.session import MADE, ListPlace, Session, audience_of, once_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, InboxEntry, TurnJob
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
@@ -28,6 +31,15 @@ if TYPE_CHECKING:
 MAX_NAME = 200
 MAX_ATTRIBUTES = 64 * 1024
 PAGE = 200
+ONCE_SECONDS = 86_400
+"""How long a single request is kept."""
+SAID_BY: Mapping[Role, Origin] = {
+    "system": "external",
+    "assistant": "agent",
+    "user": "user",
+    "tool": "external",
+}
+"""Where a client's messages come from, by their role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ class Sessions:
         if not ref.startswith("agent:"):
             raise NotFound(f"there is no session {ref[:200]!r}")
         agent_id, kind, key = parse_key(ref)
-        if kind in ASIDE or kind == "web":
+        if kind in MADE:
             raise NotFound(f"there is no session {ref[:200]!r}")
         return self.add(tx, agent_id, kind, key)
 
@@ -95,11 +107,11 @@ class Sessions:
         return self._brains.agent_of(session)
 
     def latest(
-        self, tx: Transaction, agent_id: str, *, idle: bool = False, internal: bool = False
+        self, tx: Transaction, agent_id: str, audience: str, *, idle: bool = False, internal: bool = False
     ) -> Session | None:
-        """An agent's most recently updated conversation; sessions that name nobody are the default's."""
+        """An agent's most recently updated conversation with an audience; sessions that name nobody are the default's."""
         agents = [agent_id, None] if agent_id == self._brains.named(DEFAULT_ALIAS) else [agent_id]
-        return tx.sessions.latest(agents, idle=idle, internal=internal)
+        return tx.sessions.latest(agents, audience, idle=idle, internal=internal)
 
     async def list(
         self,
@@ -204,6 +216,7 @@ class Sessions:
                 session.key,
                 deliver=session.deliver,
                 route=session.route,
+                audience=session.audience,
             )
 
         fresh = await self._store.transact(make)
@@ -230,40 +243,39 @@ class Sessions:
                 model=source.model,
                 attributes=source.attributes,
                 last_snippet=source.last_snippet,
+                audience=source.audience,
             )
             copies = [replace(m, id=uuid.uuid4().hex, seq=i, wire={}) for i, m in enumerate(kept, 1)]
-            tx.sessions.append(session.id, copies)
+            tx.sessions.append(session, copies)
             tx.sessions.copy_results(source.id, session.id)
             return session
 
         return self.changed(await self._store.transact(make))
 
     async def one_off(self, agent_id: str, earlier: Sequence[Said]) -> Session:
-        """A session for a single request that brings its own history."""
+        """A session for a single request that brings its own history: nobody's but its own, and gone after a day."""
 
         def make(tx: Transaction) -> Session:
             session_id = str(uuid.uuid4())
             owner = self._active(agent_id)
-            session = self.add(tx, owner, "api", api_key(owner, session_id), session_id=session_id)
+            session = self.add(tx, owner, "once", once_key(owner, session_id), session_id=session_id)
             at = now_iso()
             messages = [
-                Message(
-                    id=uuid.uuid4().hex,
-                    role=said.role,
-                    origin="external"
-                    if said.role == "system"
-                    else "agent"
-                    if said.role == "assistant"
-                    else "user",
-                    text=said.text,
-                    parts=said.images,
-                    agent_id=owner,
-                    seq=number,
-                    created_at=at,
+                with_mark(
+                    Message(
+                        id=uuid.uuid4().hex,
+                        role=said.role,
+                        origin=SAID_BY[said.role],
+                        text=said.text,
+                        parts=said.images,
+                        agent_id=owner,
+                        seq=number,
+                        created_at=at,
+                    )
                 )
                 for number, said in enumerate(earlier, 1)
             ]
-            tx.sessions.append(session.id, messages)
+            tx.sessions.append(session, messages)
             return session
 
         return await self._store.transact(make)
@@ -336,7 +348,7 @@ class Sessions:
             if tx.turns.unfinished(session.id) or tx.turns.waiting(session.id):
                 tx.turns.post(entry)
             else:
-                change.append(session.id, [entry.message()])
+                change.append(session, [entry.message()])
             return after
 
         session = await self._turns.transact(change, self._turns.transcripts.get(found.id))
@@ -372,6 +384,16 @@ class Sessions:
             await self._turns.transact(remove)
         self._events.session_changed(session, "deleted", deleted=True)
 
+    async def sweep(self) -> int:
+        """Delete the single requests of the day before, whatever still waits in them. Says how many."""
+        limit = now_iso(offset_us=-ONCE_SECONDS * 1_000_000)
+        gone = 0
+        for session in await self._store.look(lambda tx: tx.sessions.once_before(limit)):
+            with suppress(NotFound):
+                await self.delete(session.id)
+                gone += 1
+        return gone
+
     async def export(self, ref: str, form: Literal["markdown", "jsonl"]) -> str:
         def look(tx: Transaction) -> tuple[Session, Sequence[Message]]:
             session = self.find(tx, ref)
@@ -379,7 +401,9 @@ class Sessions:
 
         session, messages = await self._store.look(look)
         if form == "jsonl":
-            lines = (json.dumps(message_payload(m, with_data=True), ensure_ascii=False) for m in messages)
+            lines = (
+                json.dumps(message_payload(m, session, with_data=True), ensure_ascii=False) for m in messages
+            )
             return "".join(line + "\n" for line in lines)
         return _markdown(session, messages)
 
@@ -421,7 +445,7 @@ class Sessions:
             kind=kind,
             created_at=at,
             updated_at=at,
-            **more,
+            **{"audience": audience_of(key), **more},
         )
         tx.sessions.add(session)
         self.made += 1
@@ -432,15 +456,16 @@ class Sessions:
         return session
 
 
-def message_payload(message: Message, *, with_data: bool = False) -> dict[str, Any]:
+def message_payload(message: Message, session: Session, *, with_data: bool = False) -> dict[str, Any]:
     """A message as every door shows it, in snake_case; the bytes of its images only where they are asked for."""
     payload: dict[str, Any] = {
         "id": message.id,
         "seq": message.seq,
         "role": message.role,
         "origin": message.origin,
+        "speaker": speaker(message, session.audience if is_outside(session.audience) else None),
         "text": message.text,
-        "agent_id": message.agent_id,
+        "agent_id": message.agent_id or None,
         "created_at": message.created_at,
     }
     if message.run_id is not None:
@@ -483,22 +508,39 @@ def _checked_name(name: str | None) -> str | None:
 
 
 def _markdown(session: Session, messages: Sequence[Message]) -> str:
-    lines = [f"# {session.name or session.key}", ""]
+    """For people. A heading has the mark of its message: what looks like one in a text has none."""
+    lines = [f"# {plain(session.name or session.key)}", "", f"Audience: {session.audience}", ""]
     for message in messages:
-        who = {
-            "user": "User",
-            "assistant": message.agent_id,
-            "tool": f"Tool {message.tool_name}",
-            "system": "Note",
-        }
-        origin = "" if message.origin in ("user", "agent") else f" ({message.origin})"
-        lines += [f"## {who[message.role]}{origin}, {message.created_at}", ""]
+        lines += [f"## {_who(message, session)}, {message.created_at} {OPEN}{mark_of(message)}{CLOSE}", ""]
         for call in message.tool_calls:
-            lines += [f"`{call.name}({call.arguments})`", ""]
+            called = plain(f"{call.name}({call.arguments})")
+            is_short = "`" not in called and "\n" not in called
+            lines += [f"`{called}`" if is_short else _fenced_off(called), ""]
         for part in message.parts:
             if isinstance(part, ImagePart | FilePart):
-                lines += [f"*{part.name or 'Image'}: {part.media_type}, {len(part.data)} bytes*", ""]
+                name = plain(" ".join((part.name or "Image").split()))
+                lines += [f"*{name}: {part.media_type}, {len(part.data)} bytes*", ""]
         if message.text:
-            fenced = message.role == "tool"
-            lines += ["```", message.text, "```", ""] if fenced else [message.text, ""]
+            text = plain(message.text) if message.role == "assistant" else shown(message)
+            lines += [_fenced_off(text) if message.role == "tool" else text, ""]
     return "\n".join(lines)
+
+
+def _who(message: Message, session: Session) -> str:
+    match speaker(message, session.audience if is_outside(session.audience) else None):
+        case "assistant":
+            return message.agent_id or "A purged agent"
+        case "user":
+            return "User"
+        case "system":
+            return "Note"
+        case who:
+            return plain(who[0].upper() + who[1:])
+
+
+def _fenced_off(text: str) -> str:
+    """As code, whatever is in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from coterie.core.announce import Asker
 from coterie.core.errors import CoterieError
+from coterie.core.fence import OPEN, Fences
 from coterie.core.message import ResultPart, TextPart, ToolCall
 from coterie.core.policy import Decision
-from coterie.core.tool import Colleagues, ToolContext, ToolError, ToolInputError, result_text
+from coterie.core.tool import Colleagues, KeptResult, ToolContext, ToolError, ToolInputError, result_text
 from coterie.engine.memory.memories import Memories
 from coterie.engine.memory.recall import TurnMemory
 from coterie.engine.turns.limits import Using
@@ -42,7 +43,7 @@ class ToolCalls:
         self,
         store: Store,
         memories: Memories,
-        colleagues: Callable[[Waiting, Asker], Colleagues],
+        colleagues: Callable[[Waiting, Asker, Fences], Colleagues],
     ) -> None:
         self._store = store
         self._memories = memories
@@ -52,19 +53,23 @@ class ToolCalls:
     async def run(self, turn: Calling, call: ToolCall) -> ToolResult:
         """A wrong argument and a failure are results: the model sees them and the loop goes on."""
         started = time.monotonic()
-        parts, ok = await self._outcome(turn, call)
+        fences = Fences()
+        parts, ok = await self._outcome(turn, call, fences)
         await turn.waiting.go_on()  # the tool may have failed while it waited
         # Half a character has no place in any store.
         text = result_text(parts).encode("utf-8", "replace").decode()
         more = tuple(part for part in parts if not isinstance(part, TextPart))
-        return ToolResult(call, text, ok, int((time.monotonic() - started) * 1000), more)
+        took = int((time.monotonic() - started) * 1000)
+        return ToolResult(call, text, ok, took, more, tuple(fences.marks))
 
-    async def _outcome(self, turn: Calling, call: ToolCall) -> tuple[Sequence[ResultPart], bool]:
+    async def _outcome(
+        self, turn: Calling, call: ToolCall, fences: Fences
+    ) -> tuple[Sequence[ResultPart], bool]:
         tool = turn.brain.tools[call.name]
         try:
             async with asyncio.timeout(TOOL_SECONDS) as limit:
                 turn.waiting.clock = ToolClock(limit)
-                return await tool.call(self._context(turn, call.id), call.arguments), True
+                return await tool.call(self._context(turn, call.id, fences), call.arguments), True
         except ToolInputError as error:
             problem = f"invalid_arguments: {error.message}"
         except ToolError as error:
@@ -80,7 +85,7 @@ class ToolCalls:
             turn.waiting.clock = None
         return [TextPart(f"error: {problem}")], False
 
-    def _context(self, turn: Calling, call_id: str) -> ToolContext:
+    def _context(self, turn: Calling, call_id: str, fences: Fences) -> ToolContext:
         brain, session, job = turn.brain, turn.session, turn.job
         asker = Asker(
             agent_id=brain.agent_id,
@@ -92,6 +97,7 @@ class ToolCalls:
             hop=job.hop,
             chain=job.chain,
             is_subagent=session.kind == "subagent",
+            audience=session.audience,
         )
         return ToolContext(
             agent_id=brain.agent_id,
@@ -99,21 +105,24 @@ class ToolCalls:
             run_id=job.run_id,
             call_id=call_id,
             workspace=brain.workspace,
-            memory=TurnMemory(self._memories, brain, session, job.run_id, call_id),
+            memory=TurnMemory(self._memories, brain, session, job, call_id, fences),
             while_waiting=lambda work: turn.waiting.wait("outside", work),
             read_result=lambda result_id: self._read_result(session.id, result_id),
-            colleagues=self._colleagues(turn.waiting, asker),
+            colleagues=self._colleagues(turn.waiting, asker, fences),
+            fences=fences,
         )
 
-    async def _read_result(self, session_id: str, result_id: str) -> str | None:
+    async def _read_result(self, session_id: str, result_id: str) -> KeptResult | None:
         """Bound to one session: no other session's results can be read, nor runs that others asked for."""
 
-        def look(tx: Transaction) -> str | None:
+        def look(tx: Transaction) -> KeptResult | None:
             kept = tx.sessions.kept_result(session_id, result_id)
             if kept is not None:
-                return kept
+                return KeptResult(kept, "a tool's result" if OPEN in kept else None)
             run = tx.runs.get(result_id)
-            return run.result if run is not None and run.requester_session_id == session_id else None
+            if run is None or run.requester_session_id != session_id or run.result is None:
+                return None
+            return KeptResult(run.result, f"agent {run.agent_id}")
 
         return await self._store.look(look)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from coterie.core.announce import Announcement
+from coterie.core.audience import OWNER, can_be_owner, is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Unavailable
 from coterie.core.events import ChatState
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.turns")
 
 T = TypeVar("T")
+NO_LONGER_OWNER = "whoever asked for it is no longer known as the owner"
+NO_LONGER_SHOWN = "What was said here before was said to the owner, and is no longer shown."
 ATTEMPTS = 20
 """Claims without a committed step after which a turn is given up. A start that is cut off before the model
 was even asked counts as one, so a few restarts in a row must not use them up."""
@@ -106,6 +109,10 @@ class Turns:
                 follow()
         return result
 
+    def within(self, tx: Transaction) -> TurnChange:
+        """A part of somebody else's transaction; what follows is theirs to do, on the event loop."""
+        return TurnChange(self, tx, None)
+
     def _lock(self, transcript: Transcript) -> asyncio.Lock:
         return self._writing.setdefault(transcript, asyncio.Lock())
 
@@ -132,6 +139,14 @@ class Turns:
         self.live.open(job.run_id, session.key)
         self.live.close(job.run_id, state, **fields)
         self._events.session_changed(session, "ended")
+
+    def hears(self, session: Session) -> str:
+        """Who hears a session now: its audience, or the owner where that is who it is."""
+        return self._brains.people.hears(session.audience)
+
+    def _was_for_the_owner(self, session: Session, job: TurnJob) -> bool:
+        """A turn that began with rights which whoever hears it no longer has."""
+        return job.audience == OWNER and is_outside(self.hears(session))
 
     # Claiming
 
@@ -162,14 +177,15 @@ class Turns:
         asked = work.entries[-1].agent_id
         if job.kind == "request" and asked != agent_id:
             # Nobody else does it, with other rights.
-            change.append(session.id, change.consume(work.entries, agent_id))
+            change.append(session, change.consume(work.entries, agent_id))
             gone = self._brains.named(asked) is None
             reason = f"the agent {asked} is no longer active" if gone else "its session went to another agent"
             change.give_up(session, job, reason)
             return Again(session)
-        claimed = change.claim(job, agent_id, now_iso())
+        claimed = change.claim(session, job, agent_id)
         announced = results_for(change.tx, job) if work.announced else ()
-        change.append(session.id, change.consume(work.entries, agent_id))
+        _hide_what_the_owner_heard(change, session, claimed)
+        change.append(session, change.consume(work.entries, agent_id))
         return Claimed(session, claimed, announced)
 
     def _wake(
@@ -182,9 +198,10 @@ class Turns:
         if not announced:
             change.end(session, job, TurnState.CANCELLED, ours=False)
             return Again(session)
-        claimed = change.claim(job, agent_id, now_iso())
+        claimed = change.claim(session, job, agent_id)
+        _hide_what_the_owner_heard(change, session, claimed)
         log.info("wake: run %s, trace %s, for %d results", job.run_id, job.trace_id, len(announced))
-        change.append(session.id, change.consume(noted, agent_id))
+        change.append(session, change.consume(noted, agent_id))
         return Claimed(session, claimed, announced)
 
     def _resume(
@@ -193,9 +210,12 @@ class Turns:
         """An interrupted task goes on under its own run."""
         if job.agent_id != agent_id:
             return self._as_it_began(change, session, job)
+        if self._was_for_the_owner(session, job):
+            change.give_up(session, job, NO_LONGER_OWNER)
+            return Again(session)
         change.resume(job)
-        claimed = change.claim(job, agent_id, now_iso())
-        change.append(session.id, [draft(job, "user", "system", text)])
+        claimed = change.claim(session, job, agent_id)
+        change.append(session, [draft(job, "user", "system", text)])
         log.info("resume: run %s, trace %s", job.run_id, job.trace_id)
         return Claimed(session, claimed, change.tx.announcements.shown(session.id), resumed=True)
 
@@ -207,7 +227,10 @@ class Turns:
             reason = f"it was begun {job.attempts} times and never got further; it is not tried again"
             change.give_up(session, job, reason)
             return Again(session)
-        claimed = change.claim(job, agent_id, now_iso())
+        if self._was_for_the_owner(session, job):
+            change.give_up(session, job, NO_LONGER_OWNER)
+            return Again(session)
+        claimed = change.claim(session, job, agent_id)
         log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, job.attempts + 1)
         return Claimed(session, claimed, change.tx.announcements.shown(session.id), cut_short=True)
 
@@ -231,8 +254,10 @@ class Turns:
             assert job.agent_id is not None
             change.interrupt(job, unstarted)
             skipped = [result(job, call, SKIPPED) for call in unstarted]
-            claimed = change.claim(found.job, job.agent_id, now_iso())
-            change.append(session.id, [*skipped, *change.consume(found.entries, job.agent_id)])
+            claimed = change.claim(session, found.job, job.agent_id)
+            change.append(session, skipped)
+            _hide_what_the_owner_heard(change, session, claimed)
+            change.append(session, change.consume(found.entries, job.agent_id))
             announced = results_for(change.tx, found.job) if found.announced else ()
             return Claimed(session, claimed, announced)
 
@@ -274,7 +299,7 @@ class Turns:
                 final=final,
             )
             if messages:
-                change.append(session.id, messages)
+                change.append(session, messages)
             if whole_result is not None:
                 change.tx.sessions.keep_result(session.id, *whole_result, messages[0].created_at)
             if final is not None:
@@ -307,7 +332,7 @@ class Turns:
                 change.tell_how_it_ended(session, job, reason)
                 return
             if messages:
-                change.append(session.id, messages)
+                change.append(session, messages)
             shown = messages[-1].text if messages else ""
             change.tx.sessions.touch(session.id, now_iso(), shown[:SNIPPET])
 
@@ -332,6 +357,14 @@ class Running(Protocol):
 
     @property
     def announced(self) -> Sequence[Announcement]: ...
+
+
+def _hide_what_the_owner_heard(change: TurnChange, session: Session, job: TurnJob) -> None:
+    """Somebody who was the owner until now must not learn from the transcript what only the owner may know."""
+    if job.audience is None or not is_outside(job.audience) or not can_be_owner(session.audience):
+        return
+    if change.tx.turns.last_audience(session.id, job.run_id) == OWNER:
+        change.begin_anew(session, job, NO_LONGER_SHOWN)
 
 
 def _is_for_another(entry: InboxEntry, job: TurnJob) -> bool:

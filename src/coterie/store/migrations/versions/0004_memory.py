@@ -77,8 +77,7 @@ def upgrade() -> None:
     op.create_index(
         "memory_index_pending", "memory_index", ["number"], sqlite_where=pending, postgresql_where=pending
     )
-    full_text.create(connection)
-    full_text.index_messages(connection)
+    full_text.create_memories(connection)  # that of messages is made anew in 0008
     if older:
         full_text.index_memories(connection)
 
