@@ -27,7 +27,7 @@ async def kill_after_acknowledgement(
         await house.ready()
         for number in range(1, times + 1):
             label = f"a{number}"
-            world.sessions[label] = ref = f"agent:{AGENTS[number % len(AGENTS)]}:dm:{label}"
+            world.sessions[label] = ref = f"agent:{AGENTS[number % len(AGENTS)]}:main:thread:{label}"
             said = world.say(label, 1, "DELAY 150")
             line = await house.line(label)
             said.sent = time.time()

@@ -58,7 +58,7 @@ class Model:
         said = next((str(m["content"]) for m in reversed(messages) if m["role"] == "user"), "")
         if "] finish" in str(messages[-1].get("content")):
             exchange.reply("ALL " + " ".join(TOKEN.findall(str(context["content"]))))
-        elif task := re.fullmatch(r"CHILD (\d+) (\d+)", said):
+        elif task := re.search(r"^CHILD (\d+) (\d+)$", said, re.M):
             self._work(exchange, f"token-{task[1]}-{task[2]}")
         elif parent := re.search(r"GO (\d+)", said):
             missing = sorted(set(range(CHILDREN)) - _spawned(messages))

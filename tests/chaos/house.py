@@ -119,7 +119,8 @@ def furnish(home: Path, model_url: str) -> None:
         "  providers:\n"
         f"    mock: {{type: openai-compatible, base_url: '{model_url}/v1'}}\n"
         "agents:\n"
-        "  roster:\n" + "".join(f"    - {{name: {name}}}\n" for name in AGENTS[1:])
+        "  roster:\n"
+        + "".join(f"    - {{name: {name}, outside: {{tool_allowlist: ['*']}}}}\n" for name in AGENTS)
     )
 
 

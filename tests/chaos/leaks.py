@@ -243,10 +243,11 @@ class World:
         shown = "\n".join(raw.decode() for raw in self.server.raw[before:])
         self.tally.check(door, reader, shown)
 
-    def _say(self, agent: str, text: str, user: str) -> None:
+    def _say(self, agent: str, text: str, thread: str) -> None:
+        """In a conversation of the owner's."""
         self._turns += 1
-        body = {"model": f"coterie/{agent}", "user": user, "messages": [{"role": "user", "content": text}]}
-        self.client.post("/v1/chat/completions", json=body).raise_for_status()
+        body = {"sessionKey": f"agent:{agent}:main:thread:{thread}", "text": text}
+        self.client.post("/api/gateway/chat", json=body).raise_for_status()
 
     def answer(self, exchange: Exchange) -> None:
         asked = exchange.last_user

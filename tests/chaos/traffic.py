@@ -21,6 +21,8 @@ OPEN_AT_ONCE = 4
 LIFETIME = 20
 """Messages of one session; then its sender begins another, so that transcripts stay short over long runs."""
 GIVES_UP = 0.15
+PLACES = ("main:thread:", "dm:", "telegram:dm:", "telegram:group:")
+"""The owner's conversations, and those of people outside."""
 
 
 class Crowd:
@@ -77,7 +79,7 @@ class Crowd:
     async def _talkers(self) -> None:
         while not self.closing:
             label, random = self._next("s")
-            key = f"agent:{random.choice(AGENTS)}:dm:{label}"
+            key = f"agent:{random.choice(AGENTS)}:{random.choice(PLACES)}{label}"
             self.world.sessions[label] = key
             await Talker(self, label, key, random).talk(LIFETIME)
 
@@ -91,7 +93,8 @@ class Crowd:
     async def _clearers(self) -> None:
         while not self.closing:
             label, random = self._next("x")
-            await Clearer(self, label, f"agent:{random.choice(AGENTS)}:dm:{label}", random).talk(LIFETIME)
+            key = f"agent:{random.choice(AGENTS)}:{random.choice(PLACES)}{label}"
+            await Clearer(self, label, key, random).talk(LIFETIME)
 
 
 class Talker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -91,6 +92,17 @@ def free_port() -> int:
         return port
 
 
+FENCED = re.compile(r"⟦(\w+) [^⟧]*⟧\n(.*)\n⟦/\1⟧", re.S)
+"""Somebody else's words, as a model is shown them."""
+
+
+def client_said(words: str, text: str) -> bool:
+    """Whether a model is told that the program which asks said this."""
+    return (
+        re.fullmatch(rf"\[System\] ⟦(\w+)⟧ [^\n]+\n⟦\1 client⟧\n{re.escape(words)}\n⟦/\1⟧", text) is not None
+    )
+
+
 class ModelServer:
     """Answers each request as the test says, down to the bytes."""
 
@@ -120,9 +132,11 @@ class Exchange:
 
     @property
     def last_user(self) -> str:
-        """The newest message that is not the trailing context."""
+        """The newest message that is not the trailing context; another agent's out of its fence."""
         texts = [m["content"] for m in self.body["messages"] if m["role"] == "user"]
-        return str(texts[-2] if len(texts) > 1 else texts[-1])
+        text = str(texts[-2] if len(texts) > 1 else texts[-1])
+        fenced = FENCED.fullmatch(text)
+        return text if fenced is None else fenced[2]
 
     @property
     def has_result(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from tests.support.gateway import GatewayProcess, Rpc, running
-from tests.support.mock import Exchange, ModelServer, config, model_server
+from tests.support.mock import Exchange, ModelServer, client_said, config, model_server
 
 ROSTER = """agents:
   roster:
@@ -97,7 +97,8 @@ def test_a_response_over_messages_and_for_a_user(sdk: OpenAI, server: ModelServe
     ]
     sdk.responses.create(model="coterie/main", input=messages, instructions="Be brief.")
     sent = [m["content"] for m in server.bodies[-1]["messages"][1:-1]]
-    assert sent == ["[System] Be brief.", "My name is Ada.", "Hello Ada.", "Who am I?"]
+    assert client_said("Be brief.", sent[0])
+    assert sent[1:] == ["My name is Ada.", "Hello Ada.", "Who am I?"]
     for word in ("one", "two"):
         sdk.responses.create(model="coterie/main", input=word, user="ada")
     assert texts(rpc, "agent:main:api:ada") == ["one", "It is fine here.", "two", "It is fine here."]

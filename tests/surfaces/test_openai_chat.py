@@ -482,7 +482,7 @@ def test_an_id_that_the_transcript_has_already_is_replaced() -> None:
 def test_a_request_is_system_then_transcript_then_context() -> None:
     async def scene() -> None:
         thought = assistant(ThinkingPart("hm", "signed", "local/m"), TextPart("Hi."))
-        marker = Message(id="s", role="system", origin="system", text="Rose took over")
+        marker = Message(id="s", role="system", origin="system", text="Rose took over", mark="ab12")
         request = ask(user("hello"), thought, marker, context="It is noon.", temperature=0.5, max_tokens=7)
         async with talking(sse(chunk("stop"))) as (server, model):
             await collect(model, request)
@@ -491,7 +491,7 @@ def test_a_request_is_system_then_transcript_then_context() -> None:
                 {"role": "system", "content": "Be kind."},
                 {"role": "user", "content": "hello"},
                 {"role": "assistant", "content": "Hi."},
-                {"role": "user", "content": "[System] Rose took over"},
+                {"role": "user", "content": "[System] ⟦ab12⟧ Rose took over"},
                 {"role": "user", "content": "It is noon."},
             ]
             assert (body["model"], body["temperature"], body["max_tokens"], body["stream"]) == (

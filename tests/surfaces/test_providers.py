@@ -334,10 +334,10 @@ def test_broken_arguments_and_invented_names_still_make_a_legal_request(protocol
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_transcript_may_begin_and_end_with_the_model(protocol: str) -> None:
     async def scene(server: ProviderServer, model: Model) -> None:
-        notice = Message("s", "system", "system", "Rose took over")
+        notice = Message("s", "system", "system", "Rose took over", mark="ab12")
         await collect(model, ask(assistant(TextPart("Hello.")), assistant(TextPart("Anyone?"))))
         await collect(model, ask(assistant(ThinkingPart("hm", "x", model.name)), notice, assistant()))
-        assert "[System] Rose took over" in json.dumps(server.asked[1].body)
+        assert "[System] ⟦ab12⟧ Rose took over" in json.dumps(server.asked[1].body, ensure_ascii=False)
         await collect(model, ModelRequest("", (), (), context="noon"))
         assert len(server.asked) == 3
 

@@ -169,7 +169,7 @@ def test_a_second_connect_is_refused_and_the_first_one_stays(rpc: Rpc, house: Ga
 
 SUMMARY = {"id", "label", "is_default", "emoji", "description"}
 INFO = {"id", "label", "is_default", "identity", "soul", "spec", "files"}
-LATER = {"state", "created_at", "updated_at", "effective", "memories"}
+LATER = {"state", "created_at", "updated_at", "effective", "memories", "audiences"}
 """May stand beside those, now or once there is something to say."""
 
 
@@ -223,7 +223,7 @@ def test_agents_create_update_delete_restore_purge(rpc: Rpc) -> None:
     assert rpc.call("agents.update", agent_id="guest", spec={"temperature": None})["spec"] == {}
     assert rpc.call("agents.update", agent_id="guest")["label"] == "Visitor"
 
-    ended = {"deleted", "reassigned_sessions", "default_id"}
+    ended = {"deleted", "reassigned_sessions", "default_id", "backups"}
     gone = rpc.call("agents.delete", agent_id="guest")
     assert {"deleted", "default_id"} <= set(gone) <= ended
     assert gone["deleted"] is True and gone["default_id"] == "main"

@@ -8,6 +8,7 @@ text: wherever one has them, it is shown with others.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 import secrets
 from collections.abc import Collection
@@ -24,10 +25,16 @@ EXPLAINED = (
 """What every system prompt says about it."""
 _OTHERS = str.maketrans({OPEN: "[[", CLOSE: "]]"})
 _LONGEST_NAME = 300
+_SECRET = secrets.token_bytes(16)
 
 
 def draw() -> str:
     return secrets.token_hex(4)
+
+
+def passing_mark(place: str) -> str:
+    """For what is never stored: as long as this process lives, the same for one place, and known to nobody."""
+    return hmac.digest(_SECRET, place.encode("utf-8", "surrogatepass"), "sha256").hex()[:8]
 
 
 def plain(text: str, marks: Collection[str] = ()) -> str:

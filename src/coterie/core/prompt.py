@@ -125,11 +125,11 @@ def _agents(peers: Sequence[Peer]) -> str:
     return "\n".join(lines)
 
 
-def context_message(lines: Mapping[str, str]) -> str:
-    """The one trailing message of a request. Made for it and never stored, so its mark is drawn for it."""
+def context_message(lines: Mapping[str, str], mark: str) -> str:
+    """The one trailing message of a request. Made for it and never stored."""
     body = "\n".join(f"{name}: {value}" for name, value in lines.items())
-    mark = f"{fence.OPEN}{fence.draw()}{fence.CLOSE}"
-    return f"<context> {mark}\n{body}\n</context> {mark}"
+    ours = f"{fence.OPEN}{mark}{fence.CLOSE}"
+    return f"<context> {ours}\n{body}\n</context> {ours}"
 
 
 def visible(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai import messages as pai
@@ -154,7 +154,8 @@ def _reply(message: Message, form: Form) -> list[pai.ModelResponsePart]:
                 elif form.signs_next:
                     _drop_thoughts(sent)
             case ThinkingPart():
-                thought = form.recall(part) if part.model == form.name else None
+                said = replace(part, text=well_formed(part.text))
+                thought = form.recall(said) if part.model == form.name else None
                 if thought is not None and (_is_signed(thought) or _continues(sent, thought)):
                     sent.append(thought)
             case ToolCall():

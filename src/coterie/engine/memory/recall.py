@@ -13,7 +13,7 @@ from typing import Any
 from coterie.core.audience import OWNER
 from coterie.core.compaction import CHARACTERS_PER_TOKEN
 from coterie.core.errors import CoterieError
-from coterie.core.fence import Fences, draw, fenced_line, plain
+from coterie.core.fence import Fences, fenced_line, passing_mark, plain
 from coterie.core.memory import Filters, Hit, Memory, Turns, call_memory_id
 from coterie.core.message import Message
 from coterie.core.ranking import Question
@@ -110,7 +110,7 @@ class Recall:
         talks: list[Turns] = []
         if talked and telling >= 2:
             talks = handle.conversations(asked, limit=CONVERSATIONS, apart_from=session.id, words=WORDS)
-        lines = _Lines(agent_id, audience)
+        lines = _Lines(agent_id, audience, passing_mark(session.key))
         return lines.block(pinned, hits, talks, brain.spec.memory.recall_tokens)
 
 
@@ -219,12 +219,12 @@ def _is_whole(brain: Brain, name: str) -> bool:
 
 
 class _Lines:
-    """What is recalled, as lines of the trailing context. Others' words are fenced; the mark is drawn for this once."""
+    """What is recalled, as lines of the trailing context. Others' words are fenced."""
 
-    def __init__(self, me: str, audience: str) -> None:
+    def __init__(self, me: str, audience: str, mark: str) -> None:
         self._me = me
         self._audience = audience
-        self._mark = draw()
+        self._mark = mark
 
     def block(
         self, pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns], tokens: int

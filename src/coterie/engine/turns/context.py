@@ -7,6 +7,7 @@ from datetime import datetime
 
 from coterie.core import compaction
 from coterie.core.announce import Announcement, results_text
+from coterie.core.fence import passing_mark
 from coterie.core.message import Message
 from coterie.core.ports import ModelRequest
 from coterie.core.prompt import context_message
@@ -53,4 +54,4 @@ def context_text(
         lines["memory"] = recalled
     if announced:
         lines["results"] = results_text(announced, int(window * RESULTS * compaction.CHARACTERS_PER_TOKEN))
-    return context_message(lines)
+    return context_message(lines, passing_mark(session.key))
