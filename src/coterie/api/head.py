@@ -39,11 +39,21 @@ class BoundedHead(HttpToolsProtocol):
         self._head = 0
         super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """What the parser refuses; it takes no address of this size, even where all of it came in one read."""
+        if len(getattr(self, "url", b"")) >= MAX_HEAD:
+            self._refuse()
+        else:
+            self._answer(b"400 Bad Request", "the request is not valid HTTP")
+
     def _refuse(self) -> None:
         message = f"a request line and its headers have at most {MAX_HEAD} bytes"
+        self._answer(b"431 Request Header Fields Too Large", message)
+
+    def _answer(self, status: bytes, message: str) -> None:
         body = json.dumps({"error": {"code": "INVALID_REQUEST", "message": message}}).encode()
         self.transport.write(
-            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
+            b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\n"
             b"connection: close\r\ncontent-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
         )
         self.transport.close()

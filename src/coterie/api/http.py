@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -38,6 +39,8 @@ log = logging.getLogger("coterie.api")
 PAGE = Path(__file__).parent / "page"
 NOBODY = Caller("", "read")
 """Whoever asks for what needs no token."""
+NUMERAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+"""A number in an address, written as in JSON."""
 
 
 def create_app(
@@ -105,9 +108,10 @@ async def _given(request: Request, route: Route, model: type[Params]) -> dict[st
         put(route.names.get(name, name), value)
     for name, value in request.query_params.multi_items():
         field = route.names.get(name, name)
-        if len(value) > LONGEST and field not in _lists(model):
+        kind = _kinds(model).get(field)
+        if len(value) > LONGEST and kind is not list:
             raise InvalidRequest(f"{name[:200]}: an address has room for {LONGEST} characters of it")
-        put(field, [word.strip() for word in value.split(",")] if field in _lists(model) else value)
+        put(field, _read(value, kind))
     for header, name in model.HEADERS.items():
         if (value := request.headers.get(header)) is not None:
             put(name, value)
@@ -137,22 +141,33 @@ async def _body(request: Request, route: Route) -> dict[str, Any]:
     return body
 
 
+def _read(text: str, kind: type | None) -> Any:
+    """A parameter as an address has it. What cannot be read stays text, which is then refused as such."""
+    if kind is list:
+        return [word.strip() for word in text.split(",")]
+    if kind is bool:
+        return {"true": True, "false": False}.get(text, text)
+    if kind in (int, float) and NUMERAL.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    return text
+
+
 @cache
-def _lists(model: type[Params]) -> frozenset[str]:
-    """Parameters that are lists, by either spelling; in an address they are words with commas between."""
-    return frozenset(
-        spelling
+def _kinds(model: type[Params]) -> dict[str, type]:
+    """What the parameters are that are no text, by either spelling."""
+    return {
+        spelling: kind
         for name, field in model.model_fields.items()
-        if _is_list(field.annotation)
+        if (kind := _kind(field.annotation)) is not None
         for spelling in (name, field.alias or name)
-    )
+    }
 
 
-def _is_list(annotation: Any) -> bool:
+def _kind(annotation: Any) -> type | None:
     origin = get_origin(annotation)
     if origin in (Union, UnionType, Annotated):
-        return any(_is_list(part) for part in get_args(annotation))
-    return origin is list
+        return next((kind for part in get_args(annotation) if (kind := _kind(part)) is not None), None)
+    return next((kind for kind in (list, bool, int, float) if kind in (origin, annotation)), None)
 
 
 def _spelling(route: Route) -> dict[str, str]:

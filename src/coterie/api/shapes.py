@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from coterie.core.agent import Text
 from coterie.core.errors import BY_CODE, InvalidRequest
 from coterie.core.wire import Wire
 
 P = TypeVar("P", bound=BaseModel)
+
+
+def _no_other_type(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("must be a number")
+    return value
+
+
+Flag = Annotated[bool, Strict()]
+"""Neither 0 nor "yes" is one: the document says boolean."""
+NUMBER = BeforeValidator(_no_other_type)
+"""Beside a number's bounds: neither true nor "5" is one. 5.0 is an integer, as in JSON Schema."""
 
 AgentId = Annotated[
     Text, Field(max_length=200, description="An agent's id; `default` is whoever is the default now.")
@@ -20,7 +32,7 @@ SessionName = Annotated[str, Field(max_length=1000, description="A session's id 
 RunId = Annotated[Text, Field(min_length=1, max_length=200, description="A run's id.")]
 ShortText = Annotated[Text, Field(max_length=2000)]
 Name = Annotated[str, Field(max_length=1000)]
-Seq = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Seq = Annotated[int, Field(ge=0, le=2**31 - 1), NUMBER]
 
 
 class Shape(Wire):

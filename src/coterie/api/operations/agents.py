@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, SerializationInfo, field_serializer
 
 from coterie.api.operation import Delete, Get, Patch, Post, Put, operation
 from coterie.api.operations.memory import MemoryCounts
-from coterie.api.shapes import AgentId, Answer, Change, Params, Shape, ShortText
+from coterie.api.shapes import AgentId, Answer, Change, Flag, Params, Shape, ShortText
 from coterie.core.agent import Agent, AgentSpec, AgentState, AgentType, Text
 from coterie.core.errors import InvalidRequest
 from coterie.core.memory import Count
@@ -42,7 +42,7 @@ AUDIENCES = 1_000
 
 
 class AgentsList(Params):
-    include_archived: bool = False
+    include_archived: Flag = False
 
 
 class AgentRef(Params):
@@ -78,7 +78,7 @@ class AgentUpdate(AgentChange):
 
 
 class ApplyRoster(Change):
-    yes: bool = Field(False, description="Also apply what is held for a person's word.")
+    yes: Flag = Field(False, description="Also apply what is held for a person's word.")
 
 
 class FileRef(AgentRef):

@@ -10,8 +10,10 @@ from pydantic import Field
 from coterie.api.operation import Get, Post, operation
 from coterie.api.operations.sessions import MessageInfo, SessionInfo
 from coterie.api.shapes import (
+    NUMBER,
     Answer,
     Change,
+    Flag,
     Seq,
     SessionChange,
     SessionName,
@@ -44,10 +46,10 @@ class ChatSend(SessionChange):
 
 
 class ChatHistory(SessionParam):
-    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    limit: Annotated[int, Field(ge=1, le=1000), NUMBER] = 200
     before: Seq | None = None
     after: Seq | None = None
-    with_data: bool = Field(False, description="With the bytes of images, as base64.")
+    with_data: Flag = Field(False, description="With the bytes of images, as base64.")
 
 
 class RunRef(Change):

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from coterie.api.operation import Post, Streamed, operation
 from coterie.api.operations.chat import Attachment, attached
-from coterie.api.shapes import Answer, Change, SessionName, Shape
+from coterie.api.shapes import Answer, Change, Flag, SessionName, Shape
 from coterie.api.streaming import PING, content_of, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.events import LAST
@@ -36,12 +36,12 @@ class GatewayChat(Change):
     peer_id: Short | None = None
     chat_id: Short | None = None
     display_name: Short | None = None
-    is_group: bool = False
+    is_group: Flag = False
     text: str | None = None
     messages: list[GatewayMessage] | None = Field(None, description="Only the last one, the user's, is new.")
     attachments: list[Attachment] | None = None
     agent_id: Short | None = None
-    stream: bool = False
+    stream: Flag = False
 
     @model_validator(mode="after")
     def _something_is_said(self) -> GatewayChat:

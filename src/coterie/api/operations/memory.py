@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coterie.api.operation import Delete, Get, Patch, Post, operation
-from coterie.api.shapes import AgentId, Answer, Change, Params, Shape, ShortText, parse
+from coterie.api.shapes import NUMBER, AgentId, Answer, Change, Flag, Params, Shape, ShortText, parse
 from coterie.core.agent import AgentState, Text
 from coterie.core.errors import InvalidRequest
 from coterie.core.memory import Filters, Memory, Scope, Via, check_content, check_tags
@@ -62,14 +62,14 @@ class MemoryNarrow(MemoryReader):
 
 class MemoryRecall(MemoryNarrow):
     query: Annotated[Text, Field(max_length=200_000)]
-    limit: Annotated[int, Field(ge=1, le=200)] = 10
+    limit: Annotated[int, Field(ge=1, le=200), NUMBER] = 10
     mode: Mode = Field("hybrid", description="Words and meaning together, or one of them alone.")
 
 
 class MemoryList(MemoryNarrow):
     owner: AgentId | None = Field(None, description="Only this agent's, of those that can be seen.")
-    superseded: bool = Field(False, description="Also those that a newer one took the place of.")
-    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    superseded: Flag = Field(False, description="Also those that a newer one took the place of.")
+    limit: Annotated[int, Field(ge=1, le=1000), NUMBER] = 200
     after: ShortText | None = Field(None, description="The cursor of the page before.")
 
 
@@ -87,7 +87,7 @@ class MemoryUpdate(MemoryForget):
     scope: StoreScope | None = None
     tags: Tags | None = None
     occurred_at: Moment | None = None
-    pinned: bool | None = None
+    pinned: Flag | None = None
 
 
 class MemoryExport(MemoryReader):
@@ -105,7 +105,7 @@ class MemoryImport(Change):
 
 
 class MemoryReindex(Change):
-    restart: bool = Field(False, description="Begin with the first memory; else go on with what is pending.")
+    restart: Flag = Field(False, description="Begin with the first memory; else go on with what is pending.")
 
 
 class MemoryInfo(Answer):

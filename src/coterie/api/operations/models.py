@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from pydantic import Field
 
 from coterie.api.operation import Get, operation
-from coterie.api.shapes import AgentId, Answer, Change, Params, ShortText
+from coterie.api.shapes import NUMBER, AgentId, Answer, Change, Flag, Params, ShortText
 from coterie.core.agent import AgentState
 from coterie.core.usage import UsageKey, UsageRow
 from coterie.engine.gateway import Gateway
@@ -15,7 +15,7 @@ from coterie.engine.model_check import check
 
 
 class ModelsList(Params):
-    all: bool = Field(False, description="Also the models of providers that have no key yet.")
+    all: Flag = Field(False, description="Also the models of providers that have no key yet.")
 
 
 class ModelTest(Change):
@@ -27,7 +27,7 @@ class UsageAsked(Params):
     since: ShortText | None = None
     until: ShortText | None = None
     agent_id: AgentId | None = None
-    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    limit: Annotated[int, Field(ge=1, le=10_000), NUMBER] = 1000
 
 
 class ModelInfo(Answer):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from coterie.api.operation import Get, Post, Streamed, operation
-from coterie.api.shapes import Change, Nothing
+from coterie.api.shapes import Change, Flag, Nothing
 from coterie.api.streaming import PING, Sent, content_of, reason, reply, sse, with_pings
 from coterie.core.agent import AgentState
 from coterie.core.errors import InvalidRequest, NotFound
@@ -47,7 +47,7 @@ class OpenAIRequest(Change):
     }
 
     model: Annotated[str, Field(max_length=200, description="coterie/<agent>")]
-    stream: bool | None = False
+    stream: Flag | None = False
     user: Annotated[str, Field(max_length=500)] | None = None
     x_coterie_session: str | None = Field(None, description="The session outright, by id or key.")
     x_stainless_retry_count: str | None = Field(
@@ -71,7 +71,7 @@ class ChatMessage(OpenAI):
 
 
 class StreamOptions(OpenAI):
-    include_usage: bool = False
+    include_usage: Flag = False
 
 
 class ChatRequest(OpenAIRequest):

@@ -8,9 +8,11 @@ from pydantic import Field, model_validator
 
 from coterie.api.operation import Delete, Get, Patch, Post, operation
 from coterie.api.shapes import (
+    NUMBER,
     AgentId,
     Answer,
     Change,
+    Flag,
     Name,
     Params,
     Seq,
@@ -31,7 +33,7 @@ from coterie.engine.turns.sessions import message_payload
 class SessionsList(Params):
     agent_id: AgentId | None = None
     kinds: list[Kind] | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    limit: Annotated[int, Field(ge=1, le=1000), NUMBER] = 200
     before: ShortText | None = Field(None, description="The `next_cursor` of the page before.")
 
 
@@ -53,12 +55,12 @@ class SessionRename(SessionChange):
 
 
 class SessionPin(SessionChange):
-    pinned: bool = True
+    pinned: Flag = True
 
 
 class SessionPatch(SessionChange):
     name: Name | None = None
-    pinned: bool | None = None
+    pinned: Flag | None = None
     attributes: dict[str, Any] | None = Field(None, description="Merged; a null value removes a key.")
     model: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="<provider>/<model>; empty: the agent's own."
@@ -73,7 +75,7 @@ class SessionSetAgent(SessionChange):
 class SessionsSearch(Params):
     query: Annotated[str, Field(max_length=1000)]
     agent_id: AgentId | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 20
+    limit: Annotated[int, Field(ge=1, le=200), NUMBER] = 20
 
 
 class SessionExport(SessionParam):
@@ -83,12 +85,12 @@ class SessionExport(SessionParam):
 class SessionsRecall(Params):
     agent_id: AgentId
     query: Annotated[Text, Field(max_length=200_000)]
-    limit: Annotated[int, Field(ge=1, le=50)] = 5
+    limit: Annotated[int, Field(ge=1, le=50), NUMBER] = 5
 
 
 class SessionsWatch(Params):
     session: SessionName | None = None
-    all: bool = Field(False, description="Every session, those to come as well.")
+    all: Flag = Field(False, description="Every session, those to come as well.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> SessionsWatch:

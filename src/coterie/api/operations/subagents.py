@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coterie.api.operation import Delete, Get, Post, operation
-from coterie.api.shapes import AgentId, Answer, Change, Params, RunId, SessionName, ShortText
+from coterie.api.shapes import NUMBER, AgentId, Answer, Change, Params, RunId, SessionName, ShortText
 from coterie.core.agent import Text
 from coterie.core.announce import AnnouncementState, Asker, RunKind, RunStatus
 from coterie.engine.gateway import Gateway
@@ -27,7 +27,7 @@ class SubagentSpawn(Change):
     tool_allowlist: Annotated[list[Annotated[Text, Field(max_length=200)]], Field(max_length=200)] | None = (
         Field(None, description="Globs that narrow what the child's agent may call.")
     )
-    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
+    timeout_seconds: Annotated[float, Field(gt=0, le=86_400), NUMBER] | None = Field(
         None, description="Seconds from its start after which it is stopped."
     )
 
@@ -36,7 +36,7 @@ class SubagentsList(Params):
     requester_session_key: SessionName | None = None
     status: RunStatus | None = None
     before: ShortText | None = Field(None, description="Only runs created before this moment.")
-    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    limit: Annotated[int, Field(ge=1, le=1000), NUMBER] = 200
 
 
 class SubagentRef(Params):
