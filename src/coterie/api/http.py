@@ -146,7 +146,7 @@ def _read(text: str, kind: type | None) -> Any:
     if kind is list:
         return [word.strip() for word in text.split(",")]
     if kind is bool:
-        return {"true": True, "false": False}.get(text, text)
+        return {"true": True, "false": False}.get(text.lower(), text)
     if kind in (int, float) and NUMERAL.fullmatch(text):
         return float(text) if "." in text else int(text)
     return text

@@ -95,8 +95,10 @@ def needs_mark(message: Message) -> bool:
 
 
 def mark_of(message: Message) -> str:
-    """Messages from before there were marks get theirs from their id, which was drawn at random too."""
-    return message.mark or hashlib.sha256(message.id.encode()).hexdigest()[:8]
+    """Messages that were stored without one get theirs from their id, which was drawn at random too."""
+    if message.mark and message.role != "tool":
+        return message.mark
+    return hashlib.sha256(message.id.encode()).hexdigest()[:8]
 
 
 def with_mark(message: Message) -> Message:
