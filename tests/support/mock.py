@@ -172,10 +172,14 @@ class Exchange:
         }
         self.send(b"data: " + json.dumps(data).encode() + b"\n\n")
 
-    def reply(self, text: str) -> None:
+    def reply(self, text: str, tokens: tuple[int, int] | None = None) -> None:
+        """With so many tokens in and out, where that matters."""
         self.begin()
         self.chunk({"role": "assistant", "content": text})
         self.chunk({}, "stop")
+        if tokens is not None:
+            usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+            self.send(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
         self.send(b"data: [DONE]\n\n")
 
     def calls(self, *calls: tuple[str, str]) -> None:
