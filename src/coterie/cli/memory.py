@@ -12,6 +12,7 @@ import typer
 from coterie.cli.connection import Answer, connected, report
 from coterie.cli.options import HomeOption, JsonOption
 from coterie.cli.output import print_json, print_table
+from coterie.core.audience import OWNER
 
 app = typer.Typer(help="Carry memories in and out, count them, index them again.", no_args_is_help=True)
 
@@ -87,7 +88,8 @@ def _print_hits(found: Answer) -> None:
     for memory in found["memories"]:
         when = (memory["occurred_at"] or memory["created_at"])[:10]
         source = memory["source_ref"] or memory["id"]
-        typer.echo(f"{when}  {memory['agent_id']}, {memory['scope']}, {source}")
+        heard = "" if memory["audience"] == OWNER else f", heard from {memory['audience']}"
+        typer.echo(f"{when}  {memory['agent_id']}, {memory['scope']}, {source}{heard}")
         typer.echo("\n".join(f"  {line}" for line in memory["content"].splitlines()))
     if not found["memories"]:
         typer.echo("Nothing was found.")
