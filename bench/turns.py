@@ -242,7 +242,7 @@ def fill_session(store: Any, user: str, lengths: Sequence[int]) -> None:
     ]
     with store.write() as tx:
         tx.sessions.add(session)
-        tx.sessions.append(session, messages)
+        tx.sessions.append(session.id, messages)
 
 
 def length(house: House, bare: BareProcess) -> list[Row]:

@@ -395,7 +395,7 @@ def test_a_message_is_taken_back_while_very_many_others_are_read(home: Path) -> 
             other = await house.gateway.sessions.create()
             large = Message("m", "user", "user", "the last of very many", seq=200_001)
             with house.power.write() as tx:
-                tx.sessions.append(other, [large])
+                tx.sessions.append(other.id, [large])
             behind = await house.send("three", other.id)
             await until(lambda: "three" in gate.begun)
             house.gateway.turns.transcripts.forget(idle=0)

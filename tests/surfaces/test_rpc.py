@@ -223,7 +223,7 @@ def test_agents_create_update_delete_restore_purge(rpc: Rpc) -> None:
     assert rpc.call("agents.update", agent_id="guest", spec={"temperature": None})["spec"] == {}
     assert rpc.call("agents.update", agent_id="guest")["label"] == "Visitor"
 
-    ended = {"deleted", "reassigned_sessions", "default_id", "backups"}
+    ended = {"deleted", "reassigned_sessions", "default_id", "backups", "traces_left"}
     gone = rpc.call("agents.delete", agent_id="guest")
     assert {"deleted", "default_id"} <= set(gone) <= ended
     assert gone["deleted"] is True and gone["default_id"] == "main"

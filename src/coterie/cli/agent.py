@@ -180,6 +180,8 @@ def purge(
 
     def tell(done: dict[str, Any]) -> None:
         typer.echo(f"Purged {name}.")
+        if done["traces_left"]:
+            typer.echo("Somebody reads the database: its log is emptied when the gateway starts next.")
         if done["backups"]:
             typer.echo(f"These backups still hold it: {', '.join(done['backups'])}")
 

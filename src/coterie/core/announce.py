@@ -45,6 +45,8 @@ class Asker:
     is_subagent: bool = False
     audience: str = OWNER
     """Of the session: whatever is asked for keeps it."""
+    heard_by: str | None = None
+    """Who hears the turn that asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,6 @@ def is_once(audience: str) -> bool:
     return audience.startswith(_ONCE) and audience.count(":") == 1
 
 
-def can_be_owner(audience: str) -> bool:
-    """Whether the configuration may say that this person is the owner: someone in a direct chat on a channel."""
-    parts = audience.split(":")
-    return len(parts) == 3 and parts[1] == "dm"
-
-
 def rights_of(audience: str) -> Rights:
     if audience == OWNER:
         return "owner"

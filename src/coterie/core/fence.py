@@ -107,7 +107,8 @@ def with_mark(message: Message) -> Message:
 
 
 def speaker(message: Message, audience: str | None = None) -> str:
-    """Who said something, for everybody who reads it. `audience`: of the session, where it is not the reader's own."""
+    """Who said something, for everybody who reads it. `audience`: of the session, where it is not the reader's own; what
+    was said while that person was the owner is the owner's all the same."""
     meta = message.meta or {}
     if message.role == "assistant":
         return "assistant"
@@ -123,7 +124,7 @@ def speaker(message: Message, audience: str | None = None) -> str:
             return "schedule"
         case "external":
             return "client"
-    return "user" if audience is None else f"guest {audience}"
+    return "user" if audience is None or message.heard_by is None else f"guest {audience}"
 
 
 def shown(message: Message) -> str:
@@ -157,5 +158,5 @@ def _house_line(message: Message, mark: str) -> str:
         return f"{word} {OPEN}{mark}{CLOSE} {said}"
     head, broken, more = plain(rest).partition("\n")
     if broken:
-        head = f"{head}\n{fenced(more, 'summary', mark)}"
+        head = f"{head}\n{fenced(more, str(meta.get('quotes') or 'summary'), mark)}"
     return f"{word} {OPEN}{mark}{CLOSE} {head}"

@@ -95,6 +95,8 @@ class Message:
     mark: str | None = None
     """Drawn when it was committed, where its text is not its person's: see `fence`. Of a tool's result, those of the
     fences inside it, with spaces between."""
+    heard_by: str | None = None
+    """Who heard the turn that it belongs to, as a word of the index; None where that was the owner."""
     wire: dict[str, Any] = field(default_factory=dict, repr=False)
     """Forms of this message that providers have already made, by protocol. Never stored."""
 

@@ -69,10 +69,10 @@ class ListPlace:
 
 
 def encode_peer(peer: str) -> str:
-    """Peer ids are opaque; only what would clash with the key's own colons is encoded."""
+    """Peer ids are opaque; only what would clash with the key's own colons, or cannot be seen, is encoded."""
     if not peer:
         raise InvalidRequest("a peer id must not be empty")
-    return "".join(quote(c, safe="") if c in ":%" or ord(c) < 33 or ord(c) == 127 else c for c in peer)
+    return "".join(quote(c, safe="") if c in ":%" or not c.isprintable() or c.isspace() else c for c in peer)
 
 
 def decode_peer(part: str) -> str:

@@ -22,13 +22,14 @@ NO_RESULT = "no result was recorded for this call."
 _QUOTED = 200
 
 
-def backlog_text(task: str, skipped: Sequence[ToolCall]) -> str:
-    """The one message that takes up an interrupted task again."""
+def backlog_text(task: str, skipped: Sequence[ToolCall], *, apart: bool = False) -> str:
+    """The one message that takes up an interrupted task again; `apart`, with the quotation on a line of its own."""
     quoted = " ".join(task.replace("“", '"').replace("”", '"').split())
     if len(quoted) > _QUOTED:
         quoted = quoted[: _QUOTED - 1] + "…"
-    text = f"[Backlog] Go on with the task that was interrupted: “{quoted}”. Do what is left; repeat nothing."
+    which = "quoted below" if apart else f"“{quoted}”"
+    text = f"[Backlog] Go on with the task that was interrupted: {which}. Do what is left; repeat nothing."
     if skipped:
         names = ", ".join(dict.fromkeys(call.name for call in skipped))
         text += f" Skipped calls: {names}."
-    return text
+    return f"{text}\n{quoted}" if apart else text

@@ -160,7 +160,7 @@ class Gateway:
         means = Means(self.turns, self.answerers, ToolCalls(store, self.memories, colleagues), parts.approve)
         slots = Slots(lambda: registry.sync.config.turns.concurrency)
         self._dispatcher = Dispatcher(store, self.turns, brains, means, slots, self.subagents.gates)
-        self._purging = Purging(self.turns)
+        self._purging = Purging(self.turns, events)
         registry.empty = self._purging.empty
 
     @asynccontextmanager

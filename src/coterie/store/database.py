@@ -22,6 +22,7 @@ from coterie.store import schema
 from coterie.store.transaction import Transaction
 from coterie.store.vectors import VectorCache
 
+SCRUB_ATTEMPTS = 20
 BUSY_TIMEOUT_MS = 5_000
 LOOP_BUSY_TIMEOUT_MS = 5
 T = TypeVar("T")
@@ -142,13 +143,24 @@ class Database:
             found = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
         return [] if found == ["ok"] else [str(line) for line in found]
 
-    def scrub(self) -> None:
-        """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes."""
+    def scrub(self) -> bool:
+        """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes.
+
+        False where somebody reads an older state and will not let the log be emptied yet.
+        """
         if self.file is None:
-            return
-        with _typed_errors(), self._writer, _closing(sqlite3.connect(self.file, timeout=60)) as connection:
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return True
+        with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
+            with self._writer:
+                connection.execute("VACUUM")
+            # While it waits for readers, a checkpoint keeps out all who write: it must not wait for long.
+            connection.execute("PRAGMA busy_timeout = 200")
+            for attempt in range(SCRUB_ATTEMPTS):
+                busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not busy:
+                    return True
+                time.sleep(min(0.05 * 2**attempt, 1.0))
+        return False
 
     def close(self) -> None:
         if self._loop_connection is not None:

@@ -93,6 +93,9 @@ class MetaRows:
     def set(self, key: str, value: str) -> None:
         _upsert(self._connection, schema.meta, {"key": key, "value": value}, key="key")
 
+    def delete(self, key: str) -> None:
+        self._connection.execute(delete(schema.meta).where(schema.meta.c.key == key))
+
     def count_up(self, key: str) -> int:
         """The next number of a counter. Also a lock: others that count wait for this transaction."""
         value = str(int(self.get(key) or "0") + 1) if self._connection.dialect.name == "sqlite" else None

@@ -117,6 +117,11 @@ class RunRows:
         theirs = or_(_r.c.agent_id == agent_id, _r.c.requester_agent_id == agent_id)
         self._connection.execute(delete(_r).where(theirs, ~_live))
 
+    def remove_all(self, session_id: str) -> None:
+        """What was done in a session and for it, as far as it has ended."""
+        there = or_(_r.c.session_id == session_id, _r.c.requester_session_id == session_id)
+        self._connection.execute(delete(_r).where(there, ~_live))
+
     def remove(self, run_id: str) -> bool:
         done = self._connection.execute(delete(_r).where(_r.c.run_id == run_id, ~_live))
         return done.rowcount == 1
@@ -177,6 +182,23 @@ class AnnouncementRows:
             .where(_a.c.session_id == session_id, _open)
             .values(state="blocked", reason=reason, turn_id=None, **forgotten)
         )
+
+    def withhold(self, run_id: str, reason: str) -> None:
+        """Blocked, and no longer shown: whoever is there now must not know."""
+        self._connection.execute(
+            update(_a)
+            .where(_a.c.run_id == run_id, _open)
+            .values(state="blocked", reason=reason, turn_id=None, message_id=None)
+        )
+
+    def purge(self, agent_id: str) -> None:
+        """Those of sessions that are gone, where this agent asked or answered."""
+        named = or_(
+            _a.c.session_key.startswith(f"agent:{agent_id}:", autoescape=True),
+            _a.c.meta_json.contains(f'"agent_id": "{agent_id}"', autoescape=True),
+        )
+        gone = _a.c.session_id.not_in(select(schema.sessions.c.id))
+        self._connection.execute(delete(_a).where(named, gone))
 
     def remove_all(self, session_id: str) -> None:
         """Those for a session that is gone for good."""

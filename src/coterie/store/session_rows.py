@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -54,6 +55,8 @@ _TOUCH = (
     .values(updated_at=bindparam("at"), last_snippet=bindparam("snippet"))
 )
 _INSERT_MESSAGE = insert(_m)
+_ONCE = and_(_s.c.audience.like("once:%"), _s.c.audience.not_like("once:%:%"))
+"""Single requests and what they led to. A channel may be called once, and then has a kind and a peer behind it."""
 CANDIDATES = 2_000
 """Messages that the index names before they are looked at."""
 
@@ -86,11 +89,32 @@ class SessionRows:
 
     def disown(self, agent_id: str) -> None:
         """An agent that is purged: what it said in others' sessions stays, and belongs to nobody."""
-        self._connection.execute(update(_m).where(_m.c.agent_id == agent_id).values(agent_id=NOBODY))
+        said = f'"from": {{"agent_id": {json.dumps(agent_id)},'
+        theirs = and_(
+            _m.c.origin == "agent", _m.c.role == "user", _m.c.meta_json.contains(said, autoescape=True)
+        )
+        self._connection.execute(
+            update(_m).where(or_(_m.c.agent_id == agent_id, theirs)).values(agent_id=NOBODY)
+        )
+        self._rename_asked_by(agent_id)
         self._connection.execute(
             delete(schema.outbox).where(schema.outbox.c.session_id.not_in(select(_s.c.id)))
         )
         full_text.tidy(self._connection)
+
+    def _rename_asked_by(self, agent_id: str) -> None:
+        """Where it asked others: whoever gets its id later has nothing to do with that."""
+        nobody = f"purged-{uuid.uuid4().hex[:12]}"
+        rows = self._connection.execute(
+            select(_s.c.id, _s.c.key).where(
+                _s.c.kind == "agent", _s.c.key.contains(f":agent:{agent_id}:", autoescape=True)
+            )
+        ).all()
+        for row in rows:
+            parts = row.key.split(":")
+            if parts[3] == agent_id:
+                key = ":".join([*parts[:3], nobody, *parts[4:]])
+                self._connection.execute(update(_s).where(_s.c.id == row.id).values(key=key))
 
     def bound_to(self, agent_id: str) -> list[Session]:
         rows = self._connection.execute(select(_s).where(_s.c.agent_id == agent_id))
@@ -100,7 +124,9 @@ class SessionRows:
         """Single requests from before a moment, and whatever they led to."""
         old = select(_s.c.audience).where(_s.c.kind == "once", _s.c.created_at < moment)
         rows = self._connection.execute(
-            select(_s).where(_s.c.audience != OWNER, _s.c.audience.in_(old)).order_by(_s.c.created_at.desc())
+            select(_s)
+            .where(_s.c.audience != OWNER, _ONCE, or_(_s.c.created_at < moment, _s.c.audience.in_(old)))
+            .order_by(_s.c.created_at.desc())
         )
         return [read_session(row) for row in rows]
 
@@ -124,7 +150,7 @@ class SessionRows:
         """Pinned first, newest pin first; then by last update. Single requests are nobody's conversation."""
         query = (
             select(_s)
-            .where(_s.c.kind != "once")
+            .where(~_ONCE)
             .order_by(_s.c.pinned_at.is_(None), _s.c.pinned_at.desc(), _s.c.updated_at.desc(), _s.c.id)
         )
         if agents is not None:
@@ -163,8 +189,8 @@ class SessionRows:
         prefix = delegated_key(agent_id, caller, "")
         query = (
             select(_s)
-            .where(_s.c.key >= prefix, _s.c.key < prefix[:-1] + ";", _s.c.agent_id == agent_id)
-            .where(_s.c.audience == audience)
+            .where(_s.c.agent_id == agent_id, _s.c.kind == "agent", _s.c.audience == audience)
+            .where(func.substr(_s.c.key, 1, len(prefix)) == prefix)
             .order_by(_s.c.updated_at.desc())
             .limit(1)
         )
@@ -212,8 +238,8 @@ class SessionRows:
         query = select(_m).where(_m.c.session_id == session_id, _m.c.seq >= since, _m.c.run_id == run_id)
         return [message(row) for row in self._connection.execute(query.order_by(_m.c.seq))]
 
-    def append(self, session: Session, messages: Iterable[Message]) -> None:
-        rows = [message_values(session, one) for one in messages]
+    def append(self, session_id: str, messages: Iterable[Message]) -> None:
+        rows = [message_values(session_id, one) for one in messages]
         if rows:
             self._connection.execute(_INSERT_MESSAGE, rows if len(rows) > 1 else rows[0])
 
@@ -230,6 +256,11 @@ class SessionRows:
         self._connection.execute(
             insert(_r).from_select(["session_id", "call_id", "content", "created_at"], rows)
         )
+
+    def result_heard_by(self, session_id: str, call_id: str) -> str | None:
+        """Who heard the turn that a call's result belongs to; None where that was the owner."""
+        query = select(_m.c.heard_by).where(_m.c.session_id == session_id, _m.c.call_id == call_id)
+        return self._connection.execute(query.limit(1)).scalar()
 
     def kept_result(self, session_id: str, call_id: str) -> str | None:
         query = select(_r.c.content).where(_r.c.session_id == session_id, _r.c.call_id == call_id)
@@ -286,9 +317,9 @@ def read_session(row: Row[Any], prefix: str = "") -> Session:
     return _SESSION.read(row._mapping, prefix)
 
 
-def message_values(session: Session, message: Message) -> dict[str, Any]:
+def message_values(session_id: str, message: Message) -> dict[str, Any]:
     return {
-        "session_id": session.id,
+        "session_id": session_id,
         "seq": message.seq,
         "id": message.id,
         "role": message.role,
@@ -301,7 +332,7 @@ def message_values(session: Session, message: Message) -> dict[str, Any]:
         "agent_id": message.agent_id,
         "run_id": message.run_id,
         "created_at": message.created_at,
-        "heard_by": full_text.heard_by(session.audience),
+        "heard_by": message.heard_by,
         "mark": message.mark,
     }
 
@@ -321,6 +352,7 @@ def message(row: Row[Any]) -> Message:
         seq=row.seq,
         created_at=row.created_at,
         mark=row.mark,
+        heard_by=row.heard_by,
     )
 
 

@@ -53,5 +53,5 @@ class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """As `write`, from the event loop, which never waits for another process's lock."""
 
-    def scrub(self) -> None:
-        """After a deletion for good: leave no trace of it in the files."""
+    def scrub(self) -> bool:
+        """After a deletion for good: leave no trace of it in the files. False where that has to be tried again later."""

@@ -176,16 +176,6 @@ class TurnRows:
             found.update(dict.fromkeys(self._connection.execute(query).scalars()))
         return list(found)
 
-    def last_audience(self, session_id: str, apart_from: str) -> str | None:
-        """Who heard the newest turn of a session that was begun, apart from one."""
-        query = (
-            select(_j.c.audience)
-            .where(_j.c.session_id == session_id, _j.c.started_at.is_not(None), _j.c.run_id != apart_from)
-            .order_by(_j.c.started_at.desc())
-            .limit(1)
-        )
-        return self._connection.execute(query).scalar()
-
     def used_by_trace(self, trace_id: str) -> TraceUse:
         """What all turns of a trace used, the unfinished ones included."""
         row = self._connection.execute(

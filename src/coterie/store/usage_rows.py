@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, literal, null, select, union_all
+from sqlalchemy import Connection, and_, case, func, literal, null, select, union_all
 from sqlalchemy.dialects import postgresql, sqlite
 
-from coterie.core.audience import OWNER
+from coterie.core.audience import ONCE, OWNER
 from coterie.core.message import NOBODY, Usage
 from coterie.core.usage import UsageKey, UsageRow
 from coterie.store import schema
@@ -19,6 +19,10 @@ _AMOUNTS = ("input_tokens", "output_tokens", "cached_tokens")
 _moment = func.coalesce(_j.c.ended_at, _j.c.started_at)
 _day = func.substr(_moment, 1, 10)
 _audience = func.coalesce(_j.c.audience, OWNER)
+_kept_audience = case(
+    (and_(_audience.like(f"{ONCE}:%"), _audience.not_like(f"{ONCE}:%:%")), ONCE), else_=_audience
+)
+"""Single requests are one audience once they are gone."""
 
 
 class UsageRows:
@@ -106,13 +110,13 @@ class UsageRows:
 def keep_usage(connection: Connection, session_id: str) -> None:
     """What a session's turns used, by agent, model, day and audience, before they are gone."""
     agent, model = func.coalesce(_j.c.agent_id, NOBODY), func.coalesce(_j.c.model, "")
-    keys = (agent, model, _day, _audience)
+    keys = (agent, model, _day, _kept_audience)
     rows = connection.execute(
         select(
             agent.label("agent_id"),
             model.label("model"),
             _day.label("day"),
-            _audience.label("audience"),
+            _kept_audience.label("audience"),
             func.count().label("turns"),
             *(func.sum(_j.c[name]).label(name) for name in _AMOUNTS),
             func.sum(_j.c.cost).label("cost"),

@@ -85,8 +85,8 @@ class PowerCut:
     def write(self) -> AbstractContextManager[Transaction]:
         return self.store.write()
 
-    def scrub(self) -> None:
-        self.store.scrub()
+    def scrub(self) -> bool:
+        return self.store.scrub()
 
 
 class GivenTools:

@@ -180,6 +180,10 @@ class Deleted(Answer):
     reassigned_sessions: int = Field(description="Sessions that fall back to the default agent now.")
     default_id: str
     backups: list[str] = Field([], description="After a purge: files that still hold what was deleted.")
+    traces_left: bool = Field(
+        False,
+        description="After a purge: somebody reads the database, and its log is emptied at the next start.",
+    )
 
 
 class FileList(Answer):
@@ -266,7 +270,8 @@ def agents_purge(gateway: Gateway, params: AgentChange) -> Deleted:
     gateway.registry.purge(agent.id)
     folder = gateway.home.backups
     kept = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    return _deleted(gateway, agent.id, True).model_copy(update={"backups": kept})
+    left = gateway.registry.traces_left
+    return _deleted(gateway, agent.id, True).model_copy(update={"backups": kept, "traces_left": left})
 
 
 @operation("agents.set_default", "admin", http=Post("/api/agents/{id}/default", id="agent_id"))

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.registry")
 
+SCRUB = "scrub"
+"""Under this key the store remembers that its files are to be written anew."""
+
 
 class Registry:
     """Agents: who they are, what they may do, where their files lie."""
@@ -61,12 +64,15 @@ class Registry:
         with self._store.read() as tx:
             settled = tx.meta.get("first_run") is not None
             purging = tx.agents.in_state(AgentState.PURGING)
+            due = tx.meta.get(SCRUB) is not None
         if not settled:
             with self.sync.locked():
                 self._move_in(first_model)
         for agent in purging:
             with self.sync.locked():
                 self._finish_purge(agent.id)
+        if due and not purging:
+            self._scrub()
         self.sync.refresh()
 
     def _move_in(self, first_model: Callable[[], str | None]) -> None:
@@ -322,14 +328,34 @@ class Registry:
         return sorted(name for name in found if name != DEFAULT_ALIAS)
 
     def _finish_purge(self, agent_id: str) -> None:
-        self._delete_folder(agent_id)
         with self._store.write() as tx:
             follow = self.empty(tx, agent_id)
             tx.memories.purge(agent_id)
-            tx.agents.remove(agent_id)
+            tx.meta.set(SCRUB, "due")
         follow()
-        self._store.scrub()
+        self._delete_folder(agent_id)
+        with self._store.write() as tx:
+            # A tool that was under way may have noted something meanwhile.
+            tx.memories.purge(agent_id)
+            tx.agents.remove(agent_id)
+        self._scrub()
         self._identities.pop(agent_id, None)
+
+    def _scrub(self) -> None:
+        """Remembered until it is done, over crashes too."""
+        if self._store.scrub():
+            with self._store.write() as tx:
+                tx.meta.delete(SCRUB)
+        else:
+            log.warning(
+                "traces of what was deleted are left in the database's log; they go with the next start"
+            )
+
+    @property
+    def traces_left(self) -> bool:
+        """Whether bytes of something that was purged may still be in the database's files."""
+        with self._store.read() as tx:
+            return tx.meta.get(SCRUB) is not None
 
     def _delete_folder(self, agent_id: str) -> None:
         """Out of sight first, so that a half-deleted folder is never taken for an agent."""

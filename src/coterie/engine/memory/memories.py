@@ -314,6 +314,7 @@ class MemoryHandle:
             first = None if memory_id is None else tx.memories.get(self._reader, memory_id)
             if first is not None:
                 return
+            self._require_owner(tx, self._owner)
             tx.memories.add([memory], vectors, model)
             if supersedes is not None:
                 older = self._changeable(tx, supersedes)
@@ -517,6 +518,8 @@ class MemoryHandle:
                 new: list[tuple[Memory, bytes | None]] = new,
                 given: Sequence[str] = given,
             ) -> None:
+                for owner in {memory.agent_id for memory in memories}:
+                    self._require_owner(tx, owner)
                 taken = tx.memories.taken(given)
                 new[:] = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.id not in taken]
                 tx.memories.add([m for m, _ in new], [v for _, v in new], model)
@@ -564,13 +567,23 @@ class MemoryHandle:
     def note(self, text: str) -> str:
         """A line in today's log; returns the file's name."""
         assert self._workspace is not None
+        with self._memories.read() as tx:
+            self._require_owner(tx, self._owner)
         return append_to_log(self._workspace, text)
 
     def edit_file(self, old: str, new: str) -> None:
         assert self._workspace is not None
+        with self._memories.read() as tx:
+            self._require_owner(tx, self._owner)
         edit_memory_file(self._workspace, old, new)
 
     # Small parts
+
+    def _require_owner(self, tx: Any, agent_id: str) -> None:
+        """Nothing is noted for an agent that was removed while its tool was under way."""
+        owner = tx.agents.get(agent_id)
+        if owner is None or owner.state is not AgentState.ACTIVE:
+            raise NotFound(f"there is no active agent {agent_id!r}")
 
     def _visible(self, tx: Any, memory_id: str) -> Memory:
         found: Memory | None = tx.memories.get(self._reader, memory_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -259,19 +260,21 @@ class _Lines:
         content = _one_line(memory.content)
         if (guest := _told_by(memory, self._audience)) is not None:
             content = fenced_line(content, guest, self._mark)
-        return f"- [{memory.moment[:10]}, {_one_line(source, 120)}{whose}, id {memory.id}] {content}"
+        return f"- [{memory.moment[:10]}, {_label(source)}{whose}, id {memory.id}] {content}"
 
     def _talk(self, one: Turns) -> str:
         when = str(next((m["created_at"] for m in one.messages if m["hit"]), ""))[:10]
         said = " / ".join(self._said(m) for m in one.messages)
         name = one.session_name or one.session_key
-        return f"- [{when}, conversation {_one_line(name, 120)}] {said}"
+        return f"- [{when}, conversation {_label(name)}] {said}"
 
     def _said(self, message: Mapping[str, Any]) -> str:
         who, text = str(message["speaker"]), _one_line(str(message["text"]), 240)
         return f"{who}: {text}" if who in OWN_VOICES else fenced_line(text, who, self._mark)
 
 
+_PLAIN_LABEL = re.compile(r"[\w:.@%+#/-]+(?: [\w:.@%+#/-]+){0,4}")
+_QUOTED = str.maketrans({"[": "(", "]": ")", '"': "'"})
 OWN_VOICES = ("user", "assistant")
 """Of a conversation: whoever the turn is for, and the agent itself."""
 
@@ -279,6 +282,12 @@ OWN_VOICES = ("user", "assistant")
 def _told_by(memory: Memory, audience: str) -> str | None:
     """From whom a memory is that was not learnt from whoever it is shown to; None for theirs and the owner's."""
     return f"guest {memory.audience}" if memory.audience not in (audience, OWNER) else None
+
+
+def _label(text: str) -> str:
+    """Where something comes from. Whoever chose the name says no more with it than that."""
+    line = _one_line(text, 120)
+    return line if _PLAIN_LABEL.fullmatch(line) else '"' + line.translate(_QUOTED) + '"'
 
 
 def _one_line(text: str, limit: int = LONGEST) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from coterie.core.announce import Asker, SubagentRun
+from coterie.core.audience import OWNER, is_outside
 from coterie.core.errors import InvalidRequest
 from coterie.core.fence import Fences
 from coterie.core.tool import ToolError
@@ -19,7 +20,7 @@ from coterie.engine.turns.waiting import Waiting
 
 SHOWN = 50
 RESULT = 4_000
-THEIR_WORDS = ("response", "thinkingText", "result")
+THEIR_WORDS = ("response", "thinkingText", "result", "error")
 """Fields of an answer that hold what another agent said."""
 
 
@@ -61,7 +62,8 @@ class BoundColleagues:
     def _marked(self, told: dict[str, Any], agent_id: str) -> dict[str, Any]:
         """What another agent said, as its words."""
         who = f"agent {agent_id}"
-        theirs = {name: told[name] for name in THEIR_WORDS if told.get(name)}
+        names = (*THEIR_WORDS, "message") if told.get("status") == "error" else THEIR_WORDS
+        theirs = {name: told[name] for name in names if told.get(name)}
         return {**told, **{name: self._fences.around(text, who) for name, text in theirs.items()}}
 
     async def switch(self, agent_id: str, message: str | None, summary: str | bool) -> dict[str, Any]:
@@ -95,8 +97,13 @@ class BoundColleagues:
         }
 
     async def runs(self) -> list[dict[str, Any]]:
-        found = await self._subagents.list(requester=self._asker.session_id, limit=SHOWN)
-        return [_brief(told.run) for told in found]
+        found = await self._subagents.list(requester=self._asker.session_id, limit=SHOWN, heard=True)
+        return [self._marked(_brief(told.run), told.run.agent_id) for told in found if self._may_hear(told)]
+
+    def _may_hear(self, told: Told) -> bool:
+        """Not what was done for the owner, where somebody else hears this turn."""
+        hears = self._asker.heard_by
+        return hears is None or not is_outside(hears) or is_outside(told.heard_by or OWNER)
 
     async def run(self, run_id: str) -> dict[str, Any]:
         told = await self._own(run_id)
@@ -109,12 +116,13 @@ class BoundColleagues:
 
     async def cancel(self, run_id: str) -> dict[str, Any]:
         await self._own(run_id)
-        return _brief((await self._subagents.cancel(run_id)).run)
+        run = (await self._subagents.cancel(run_id)).run
+        return self._marked(_brief(run), run.agent_id)
 
     async def _own(self, run_id: str) -> Told:
         """Only what this session asked for; nothing else exists for it."""
         told = await self._subagents.get(run_id)
-        if told.run.requester_session_id != self._asker.session_id:
+        if told.run.requester_session_id != self._asker.session_id or not self._may_hear(told):
             raise ToolError("invalid_arguments", f"this session asked for no run {run_id[:100]!r}")
         return told
 

@@ -63,6 +63,8 @@ class Told:
     announcement: Announcement | None
     route: Mapping[str, Any] | None = None
     """How its requester's person is reached."""
+    heard_by: str | None = None
+    """For whom it was done; None where that is not known any more, or not yet."""
 
 
 class Subagents:
@@ -245,7 +247,9 @@ class Subagents:
     async def get(self, run_id: str) -> Told:
         def look(tx: Transaction) -> Told | None:
             run = tx.runs.get(run_id)
-            return None if run is None else Told(run, tx.announcements.get(run_id), _route(tx, run, {}))
+            if run is None:
+                return None
+            return Told(run, tx.announcements.get(run_id), _route(tx, run, {}), _heard_by(tx, run))
 
         told = await self._store.look(look)
         if told is None:
@@ -259,15 +263,24 @@ class Subagents:
         status: RunStatus | None = None,
         before: str | None = None,
         limit: int = 200,
+        heard: bool = False,
     ) -> list[Told]:
-        """Newest first."""
+        """Newest first; with `heard`, each with whom it was done for."""
 
         def look(tx: Transaction) -> list[Told]:
             session = self._sessions.find(tx, requester).id if requester is not None else None
             runs = tx.runs.select(requester_session_id=session, status=status, before=before, limit=limit)
             told = tx.announcements.of([run.run_id for run in runs])
             routes: dict[str, Mapping[str, Any] | None] = {}
-            return [Told(run, told.get(run.run_id), _route(tx, run, routes)) for run in runs]
+            return [
+                Told(
+                    run,
+                    told.get(run.run_id),
+                    _route(tx, run, routes),
+                    _heard_by(tx, run) if heard else None,
+                )
+                for run in runs
+            ]
 
         return await self._store.look(look)
 
@@ -343,6 +356,14 @@ class Subagents:
             run.session_id, run.session_key, run.agent_id, "subagent", tools=tools, audience=audience
         )
         return self._brains.for_session(child, run.agent_id, hop=run.hop)
+
+
+def _heard_by(tx: Transaction, run: SubagentRun) -> str | None:
+    """Before it begins, its session says so."""
+    job, session = tx.turns.get(run.run_id), tx.sessions.find(run.session_id)
+    if job is not None and job.audience is not None:
+        return job.audience
+    return None if session is None else session.audience
 
 
 def _route(

@@ -17,6 +17,7 @@ from coterie.core.announce import (
     announce_meta,
     finish_line,
 )
+from coterie.core.audience import OWNER, is_outside
 from coterie.core.session import Session
 from coterie.core.turn import InboxEntry, TurnJob, TurnState
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from coterie.store.transaction import Transaction
 
 log = logging.getLogger("coterie.announcing")
+
+NO_LONGER_OWNER = "whoever asked for it is no longer known as the owner"
 
 
 def settle(tx: Transaction, job: TurnJob, state: TurnState, at: str, error: str | None) -> None:
@@ -39,6 +42,9 @@ def settle(tx: Transaction, job: TurnJob, state: TurnState, at: str, error: str 
 def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     """What a turn that begins is shown. A wake answers for all of it; a person's turn only if no wake will."""
     session_id = job.session_id
+    for one in tx.announcements.shown(session_id):
+        if not may_hear(tx, job, one.run_id):
+            tx.announcements.withhold(one.run_id, NO_LONGER_OWNER)
     if job.kind == "wake" or (
         job.kind == "message"
         and tx.turns.queued_wake(session_id) is None
@@ -46,6 +52,20 @@ def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     ):
         tx.announcements.bind(session_id, job.run_id)
     return tx.announcements.shown(session_id)
+
+
+def shown_to(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
+    """What a turn that goes on is shown."""
+    return [one for one in tx.announcements.shown(job.session_id) if may_hear(tx, job, one.run_id)]
+
+
+def may_hear(tx: Transaction, job: TurnJob, run_id: str) -> bool:
+    """Whether what came of a run may be told in a turn: what was done for the owner is for nobody else, not even for
+    somebody who was the owner when they asked for it."""
+    if job.audience is None or not is_outside(job.audience):
+        return True
+    done = tx.turns.get(run_id)
+    return done is not None and done.audience != OWNER
 
 
 def close_run(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.announce import Asker, RunStatus, SubagentRun
+from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.events import ChatState, final_fields
 from coterie.core.fence import with_mark
@@ -19,6 +20,7 @@ from coterie.core.transcript import Transcript
 from coterie.core.turn import InboxEntry, Reception, TurnJob, TurnKind, TurnState, WaitReason
 from coterie.engine.turns.announcing import announce, close_run, settle
 from coterie.engine.turns.drafts import draft, error_note
+from coterie.store.full_text import heard_by
 from coterie.store.turn_writes import TurnWrites
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.turns")
 
 SNIPPET = 200
+NO_LONGER_SHOWN = "What was said here before was said to the owner, and is no longer shown."
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class TurnChange:
         self._writes = TurnWrites(tx.connection)
         self._transcript = transcript
         self._added = 0
+        self._audience: str | None = None
+        """Who hears the turn that is being changed; None: whoever its session is for."""
         self.follows: list[Callable[[], None]] = []
         """Done in this order, on the event loop, once everything is on disk."""
 
@@ -117,6 +122,7 @@ class TurnChange:
     def claim(self, session: Session, job: TurnJob, agent_id: str) -> TurnJob:
         """Ours to run, as this agent, for whoever hears this session now."""
         at, audience = now_iso(), self._turns.hears(session)
+        self._audience = audience
         claim = self._turns.claim_of_ours
         self._writes.claim(job.run_id, claim, agent_id=agent_id, audience=audience, at=at)
         if job.kind == "request":
@@ -136,13 +142,17 @@ class TurnChange:
             self._writes.take(entry)
         return [entry.message(agent_id=agent_id) for entry in entries]
 
-    def begin_anew(self, session: Session, job: TurnJob, why: str) -> None:
-        """From here on, nothing that was said before is shown to the model."""
+    def hide_what_the_owner_heard(self, session: Session, job: TurnJob) -> None:
+        """Somebody who was the owner once must not learn from the transcript what only the owner may know: from here on,
+        nothing that was said before is shown to the model."""
+        if job.audience is None or not is_outside(job.audience):
+            return
         assert self._transcript is not None
+        if not any(message.heard_by is None and message.seq for message in self._transcript.sendable()):
+            return
         through = self._transcript.last_seq + self._added
-        if through:
-            meta = {"compaction": {"through": through, "messages": through}}
-            self.append(session, [draft(job, "system", "system", why, meta=meta)])
+        meta = {"compaction": {"through": through, "messages": through}}
+        self.append(session, [draft(job, "system", "system", NO_LONGER_SHOWN, meta=meta)])
 
     def disown(self, agent_id: str) -> None:
         """An agent that is purged: its turns in others' sessions are nobody's."""
@@ -167,6 +177,7 @@ class TurnChange:
         final: Message | None = None,
     ) -> None:
         assert job.agent_id is not None
+        self._audience = job.audience
         self._writes.step(
             job.run_id,
             self._turns.claim_of_ours,
@@ -188,9 +199,12 @@ class TurnChange:
         transcript = self._transcript
         assert transcript is not None
         first = transcript.last_seq + 1 + self._added
-        placed = [replace(with_mark(message), seq=first + i) for i, message in enumerate(messages)]
+        heard = heard_by(self._audience or session.audience)
+        placed = [
+            replace(with_mark(message), seq=first + i, heard_by=heard) for i, message in enumerate(messages)
+        ]
         self._added += len(placed)
-        self.tx.sessions.append(session, placed)
+        self.tx.sessions.append(session.id, placed)
         self.follows += [partial(transcript.append, message) for message in placed]
         return placed
 
@@ -218,6 +232,7 @@ class TurnChange:
     ) -> bool:
         """Without an answer. False where it had ended already or, if it should be ours, is no longer."""
         at = now_iso()
+        self._audience = job.audience
         claim = self._turns.claim_of_ours if ours else None
         if not self._writes.end(job.run_id, state, at, error=reason, claim=claim):
             return False

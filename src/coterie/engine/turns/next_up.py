@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.agent import AgentState
+from coterie.core.message import Message
 from coterie.core.session import Session
 from coterie.core.turn import ACTIVE, InboxEntry, TurnJob, Work
 
@@ -30,7 +31,8 @@ class Resumable:
 
     job: TurnJob
     token: Mapping[str, Any]
-    task: str
+    asked: Message | None
+    """The message that it began with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def next_up(tx: Transaction, session_id: str, *, unsure: bool) -> NextUp | None:
         job = tx.turns.get(run_id)
         assert job is not None
         asked = tx.sessions.message(job.message_id)
-        return Resumable(job, token, asked.text if asked else "")
+        return Resumable(job, token, asked)
     session, wake = tx.sessions.find(session_id), tx.turns.queued_wake(session_id)
     if session is None or wake is None or tx.runs.some_are_live(session_id):
         return None  # the next one to end looks again

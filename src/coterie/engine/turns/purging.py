@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.core.session import Session
 from coterie.core.turn import TurnState
+from coterie.engine.events import Events
 from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.turns import Turns
 
@@ -18,8 +19,9 @@ PURGED = "the agent was purged"
 
 
 class Purging:
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, events: Events) -> None:
         self._turns = turns
+        self._events = events
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -41,6 +43,7 @@ class Purging:
             self._stop_what_others_do_for(change, session)
             tx.announcements.remove_all(session.id)
         tx.runs.purge(agent_id)
+        tx.announcements.purge(agent_id)
         tx.sessions.disown(agent_id)
         tx.usage.disown(agent_id)
         change.disown(agent_id)
@@ -65,6 +68,7 @@ class Purging:
             for session in sessions:
                 self._turns.transcripts.drop(session.id)
                 self._begin(self._halt(session.id))
+                self._events.session_changed(session, "deleted", deleted=True)
 
         self._loop.call_soon_threadsafe(follow)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.core.agent import DEFAULT_ALIAS, AgentState, check_model
-from coterie.core.audience import is_outside
+from coterie.core.audience import is_once, is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.fence import CLOSE, OPEN, mark_of, plain, shown, speaker, with_mark
@@ -24,6 +24,7 @@ from coterie.engine.household.registry import Registry
 from coterie.engine.turns.change import TurnChange
 from coterie.engine.turns.stopping import Stopping
 from coterie.engine.turns.turns import Turns
+from coterie.store.full_text import heard_by
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
@@ -146,7 +147,8 @@ class Sessions:
         session, page, waiting, jobs = await self._store.look(look)
         messages = list(page)
         if before is None and not (after is not None and len(page) == limit):
-            messages += [entry.message() for entry in waiting]
+            heard = heard_by(session.audience)
+            messages += [entry.message(heard_by=heard) for entry in waiting]
         more = len(page) == limit and (page[0].seq or 0) > 1
         active = next((job for job in jobs if job.state in ACTIVE), None)
         live = self._turns.live.get(active.run_id) if active is not None else None
@@ -204,7 +206,11 @@ class Sessions:
             raise Conflict("a turn is running in this session; stop it first, or wait")
 
         def make(tx: Transaction) -> Session:
-            session = self.find(tx, ref)
+            session = _lasting(self.find(tx, ref))
+            if ":old:" in session.key:
+                raise Conflict(
+                    "this session was put aside before; begin anew in the one that has its key now"
+                )
             number = 1
             while tx.sessions.key_is_taken(f"{session.key}:old:{number}"):
                 number += 1
@@ -227,7 +233,7 @@ class Sessions:
         """A copy up to a message, with the same agent and overrides."""
 
         def make(tx: Transaction) -> Session:
-            source = self.find(tx, ref)
+            source = _lasting(self.find(tx, ref))
             transcript = tx.sessions.transcript(source.id)
             kept = [m for m in transcript if at_seq is None or (m.seq or 0) <= at_seq]
             session_id = str(uuid.uuid4())
@@ -246,7 +252,7 @@ class Sessions:
                 audience=source.audience,
             )
             copies = [replace(m, id=uuid.uuid4().hex, seq=i, wire={}) for i, m in enumerate(kept, 1)]
-            tx.sessions.append(session, copies)
+            tx.sessions.append(session.id, copies)
             tx.sessions.copy_results(source.id, session.id)
             return session
 
@@ -271,11 +277,12 @@ class Sessions:
                         agent_id=owner,
                         seq=number,
                         created_at=at,
+                        heard_by=heard_by(session.audience),
                     )
                 )
                 for number, said in enumerate(earlier, 1)
             ]
-            tx.sessions.append(session, messages)
+            tx.sessions.append(session.id, messages)
             return session
 
         return await self._store.transact(make)
@@ -379,6 +386,10 @@ class Sessions:
         def remove(change: TurnChange) -> None:
             change.forget_all(session, reason, "the session was deleted")
             change.tx.sessions.remove(session.id)
+            if is_once(session.audience):
+                # Nobody comes back to it: what was asked of others there, and what came of it, goes too.
+                change.tx.runs.remove_all(session.id)
+                change.tx.announcements.remove_all(session.id)
 
         async with self._stopping.session(session.id, reason):
             await self._turns.transact(remove)
@@ -456,6 +467,12 @@ class Sessions:
         return session
 
 
+def _lasting(session: Session) -> Session:
+    if session.kind == "once":
+        raise Conflict("this is a single request, which is gone after a day; nothing can begin from it")
+    return session
+
+
 def message_payload(message: Message, session: Session, *, with_data: bool = False) -> dict[str, Any]:
     """A message as every door shows it, in snake_case; the bytes of its images only where they are asked for."""
     payload: dict[str, Any] = {
@@ -509,7 +526,7 @@ def _checked_name(name: str | None) -> str | None:
 
 def _markdown(session: Session, messages: Sequence[Message]) -> str:
     """For people. A heading has the mark of its message: what looks like one in a text has none."""
-    lines = [f"# {plain(session.name or session.key)}", "", f"Audience: {session.audience}", ""]
+    lines = [f"# {plain(session.name or session.key)}", "", f"Audience: {plain(session.audience)}", ""]
     for message in messages:
         lines += [f"## {_who(message, session)}, {message.created_at} {OPEN}{mark_of(message)}{CLOSE}", ""]
         for call in message.tool_calls:

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from coterie.core.announce import Asker
+from coterie.core.audience import is_outside
 from coterie.core.errors import CoterieError
 from coterie.core.fence import OPEN, Fences
 from coterie.core.message import ResultPart, TextPart, ToolCall
 from coterie.core.policy import Decision
 from coterie.core.tool import Colleagues, KeptResult, ToolContext, ToolError, ToolInputError, result_text
+from coterie.core.turn import TurnJob
 from coterie.engine.memory.memories import Memories
 from coterie.engine.memory.recall import TurnMemory
+from coterie.engine.turns.announcing import may_hear
 from coterie.engine.turns.limits import Using
 from coterie.engine.turns.loop import ToolResult
 from coterie.engine.turns.turns import Running
@@ -98,6 +101,7 @@ class ToolCalls:
             chain=job.chain,
             is_subagent=session.kind == "subagent",
             audience=session.audience,
+            heard_by=job.audience,
         )
         return ToolContext(
             agent_id=brain.agent_id,
@@ -107,20 +111,26 @@ class ToolCalls:
             workspace=brain.workspace,
             memory=TurnMemory(self._memories, brain, session, job, call_id, fences),
             while_waiting=lambda work: turn.waiting.wait("outside", work),
-            read_result=lambda result_id: self._read_result(session.id, result_id),
+            read_result=lambda result_id: self._read_result(job, result_id),
             colleagues=self._colleagues(turn.waiting, asker, fences),
             fences=fences,
         )
 
-    async def _read_result(self, session_id: str, result_id: str) -> KeptResult | None:
-        """Bound to one session: no other session's results can be read, nor runs that others asked for."""
+    async def _read_result(self, job: TurnJob, result_id: str) -> KeptResult | None:
+        """Bound to one session and who hears it: no other session's results can be read, nor runs that others asked
+        for, nor what was found for the owner."""
+        session_id, outside = job.session_id, job.audience is not None and is_outside(job.audience)
 
         def look(tx: Transaction) -> KeptResult | None:
             kept = tx.sessions.kept_result(session_id, result_id)
             if kept is not None:
+                if outside and tx.sessions.result_heard_by(session_id, result_id) is None:
+                    return None
                 return KeptResult(kept, "a tool's result" if OPEN in kept else None)
             run = tx.runs.get(result_id)
             if run is None or run.requester_session_id != session_id or run.result is None:
+                return None
+            if not may_hear(tx, job, run.run_id):
                 return None
             return KeptResult(run.result, f"agent {run.agent_id}")
 

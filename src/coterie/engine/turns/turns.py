@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from coterie.core.announce import Announcement
-from coterie.core.audience import OWNER, can_be_owner, is_outside
+from coterie.core.audience import OWNER, is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Unavailable
 from coterie.core.events import ChatState
+from coterie.core.fence import needs_mark, speaker
 from coterie.core.message import Message, ToolCall, Usage
 from coterie.core.ports import Waker
 from coterie.core.session import Session
@@ -23,7 +24,7 @@ from coterie.core.transcript import Transcript
 from coterie.core.turn import Claim, InboxEntry, TurnJob, TurnState, WaitReason, Work
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
-from coterie.engine.turns.announcing import results_for
+from coterie.engine.turns.announcing import NO_LONGER_OWNER, results_for, shown_to
 from coterie.engine.turns.change import SNIPPET, Asked, TurnChange
 from coterie.engine.turns.drafts import draft, result
 from coterie.engine.turns.live import Live
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.turns")
 
 T = TypeVar("T")
-NO_LONGER_OWNER = "whoever asked for it is no longer known as the owner"
-NO_LONGER_SHOWN = "What was said here before was said to the owner, and is no longer shown."
 ATTEMPTS = 20
 """Claims without a committed step after which a turn is given up. A start that is cut off before the model
 was even asked counts as one, so a few restarts in a row must not use them up."""
@@ -160,8 +159,8 @@ class Turns:
                     return None
                 case CutShort(job):
                     return self._take_up(change, session, agent_id, job)
-                case Resumable(job, token, task):
-                    return self._resume(change, session, agent_id, job, backlog_text(task, _skipped(token)))
+                case Resumable(job, token, asked):
+                    return self._resume(change, session, agent_id, job, token, asked)
                 case Wake(fresh, job, noted):
                     return self._wake(change, fresh, agent_id, job, noted)
                 case Work() as work:
@@ -183,8 +182,8 @@ class Turns:
             change.give_up(session, job, reason)
             return Again(session)
         claimed = change.claim(session, job, agent_id)
-        announced = results_for(change.tx, job) if work.announced else ()
-        _hide_what_the_owner_heard(change, session, claimed)
+        announced = results_for(change.tx, claimed) if work.announced else ()
+        change.hide_what_the_owner_heard(session, claimed)
         change.append(session, change.consume(work.entries, agent_id))
         return Claimed(session, claimed, announced)
 
@@ -194,20 +193,29 @@ class Turns:
         """One turn for all that others have brought."""
         if self._brains.agent_of(session) != agent_id:
             return Again(session)
-        announced = results_for(change.tx, job)
+        heard = replace(job, audience=self.hears(session))
+        announced = results_for(change.tx, heard)
         if not announced:
             change.end(session, job, TurnState.CANCELLED, ours=False)
             return Again(session)
         claimed = change.claim(session, job, agent_id)
-        _hide_what_the_owner_heard(change, session, claimed)
+        change.hide_what_the_owner_heard(session, claimed)
         log.info("wake: run %s, trace %s, for %d results", job.run_id, job.trace_id, len(announced))
         change.append(session, change.consume(noted, agent_id))
         return Claimed(session, claimed, announced)
 
     def _resume(
-        self, change: TurnChange, session: Session, agent_id: str, job: TurnJob, text: str
+        self,
+        change: TurnChange,
+        session: Session,
+        agent_id: str,
+        job: TurnJob,
+        token: Mapping[str, Any],
+        asked: Message | None,
     ) -> Claimed | Again:
         """An interrupted task goes on under its own run."""
+        quotes = speaker(asked) if asked is not None and needs_mark(asked) else None
+        text = backlog_text(asked.text if asked else "", _skipped(token), apart=quotes is not None)
         if job.agent_id != agent_id:
             return self._as_it_began(change, session, job)
         if self._was_for_the_owner(session, job):
@@ -215,9 +223,10 @@ class Turns:
             return Again(session)
         change.resume(job)
         claimed = change.claim(session, job, agent_id)
-        change.append(session, [draft(job, "user", "system", text)])
+        change.hide_what_the_owner_heard(session, claimed)
+        change.append(session, [draft(job, "user", "system", text, meta=quotes and {"quotes": quotes})])
         log.info("resume: run %s, trace %s", job.run_id, job.trace_id)
-        return Claimed(session, claimed, change.tx.announcements.shown(session.id), resumed=True)
+        return Claimed(session, claimed, shown_to(change.tx, claimed), resumed=True)
 
     def _take_up(self, change: TurnChange, session: Session, agent_id: str, job: TurnJob) -> Claimed | Again:
         """A turn that was cut short."""
@@ -232,7 +241,7 @@ class Turns:
             return Again(session)
         claimed = change.claim(session, job, agent_id)
         log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, job.attempts + 1)
-        return Claimed(session, claimed, change.tx.announcements.shown(session.id), cut_short=True)
+        return Claimed(session, claimed, shown_to(change.tx, claimed), cut_short=True)
 
     def _as_it_began(self, change: TurnChange, session: Session, job: TurnJob) -> Again:
         owner = who_goes_on(change.tx, job)
@@ -256,9 +265,9 @@ class Turns:
             skipped = [result(job, call, SKIPPED) for call in unstarted]
             claimed = change.claim(session, found.job, job.agent_id)
             change.append(session, skipped)
-            _hide_what_the_owner_heard(change, session, claimed)
+            change.hide_what_the_owner_heard(session, claimed)
             change.append(session, change.consume(found.entries, job.agent_id))
-            announced = results_for(change.tx, found.job) if found.announced else ()
+            announced = results_for(change.tx, claimed) if found.announced else ()
             return Claimed(session, claimed, announced)
 
         taken = await self.transact(hand, transcript)
@@ -357,14 +366,6 @@ class Running(Protocol):
 
     @property
     def announced(self) -> Sequence[Announcement]: ...
-
-
-def _hide_what_the_owner_heard(change: TurnChange, session: Session, job: TurnJob) -> None:
-    """Somebody who was the owner until now must not learn from the transcript what only the owner may know."""
-    if job.audience is None or not is_outside(job.audience) or not can_be_owner(session.audience):
-        return
-    if change.tx.turns.last_audience(session.id, job.run_id) == OWNER:
-        change.begin_anew(session, job, NO_LONGER_SHOWN)
 
 
 def _is_for_another(entry: InboxEntry, job: TurnJob) -> bool:

@@ -3,6 +3,7 @@
 Of what was there before, the key decides; a child and a fork follow the session that they came from.
 """
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,15 +67,19 @@ def upgrade() -> None:
 def tell_sessions(connection: sa.Connection) -> None:
     rows = {
         row.id: row
-        for row in connection.execute(sa.text("SELECT id, key, kind, agent_id, parent_id FROM sessions"))
-    }
-    keys = {row.key for row in rows.values()}
-    asked_from = {
-        row.session_id: row.requester_session_key
         for row in connection.execute(
-            sa.text("SELECT session_id, requester_session_key FROM subagent_runs WHERE kind = 'subagent'")
+            sa.text("SELECT id, key, kind, name, agent_id, parent_id FROM sessions")
         )
     }
+    keys = {row.key for row in rows.values()}
+    # The first one made it, where it was made for that: as a child, or to ask an agent in.
+    asked_from: dict[str, str | None] = {}
+    for row in connection.execute(
+        sa.text("SELECT session_id, kind, requester_session_key FROM subagent_runs ORDER BY created_at")
+    ):
+        place = rows.get(row.session_id)
+        if row.kind == "subagent" or (place is not None and str(place.name).startswith("Asked by ")):
+            asked_from.setdefault(row.session_id, row.requester_session_key)
     change = sa.text("UPDATE sessions SET key = :key, kind = :kind, audience = :audience WHERE id = :id")
     for row in rows.values():
         key, kind = row.key, row.kind
@@ -97,12 +102,35 @@ def _audience(row: Any, rows: Mapping[str, Any], asked_from: Mapping[str, str | 
         seen.add(row.id)
         parent = rows.get(row.parent_id)
         if parent is None:
-            asked = asked_from.get(row.id)
-            return OWNER if asked is None else audience_of(_canonical(asked))
+            return _asked_audience(asked_from.get(row.id), rows)
         row = parent
     if row.key == f"agent:{row.key.split(':')[1]}:api:{row.id}":
         return once_audience(row.id)
-    return audience_of(_canonical(row.key))
+    return _key_audience(row.key)
+
+
+def _asked_audience(key: str | None, rows: Mapping[str, Any]) -> str:
+    """Of a session that may be gone."""
+    if key is None:
+        return OWNER
+    kind, last = key.split(":")[2], key.split(":")[-1]
+    is_id = kind == "api" and (last in rows or _is_uuid(last))
+    return once_audience(last) if is_id else _key_audience(key)
+
+
+def _key_audience(key: str) -> str:
+    """Of a key of the former release, in which a channel could be called agent."""
+    parts = _canonical(key).split(":")
+    if parts[2:3] == ["agent"] and len(parts) >= 5 and parts[3] in ("dm", "group"):
+        return ":".join(parts[2:5])
+    return audience_of(":".join(parts))
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def _canonical(key: str) -> str:
@@ -157,4 +185,4 @@ def _source_audience(connection: sa.Connection, key: str) -> str:
         once = connection.execute(known, {"key": once_key(parts[1], parts[3])}).scalar()
         if once is not None:
             return str(once)
-    return audience_of(_canonical(key))
+    return _asked_audience(key, {})
