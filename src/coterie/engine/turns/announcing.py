@@ -42,9 +42,10 @@ def settle(tx: Transaction, job: TurnJob, state: TurnState, at: str, error: str 
 def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     """What a turn that begins is shown. A wake answers for all of it; a person's turn only if no wake will."""
     session_id = job.session_id
-    for one in tx.announcements.shown(session_id):
-        if not may_hear(tx, job, one.run_id):
-            tx.announcements.withhold(one.run_id, NO_LONGER_OWNER)
+    if job.audience is not None and is_outside(job.audience):
+        for one in tx.announcements.shown(session_id):
+            if not may_hear(tx, job, one.run_id):
+                tx.announcements.withhold(one.run_id, NO_LONGER_OWNER)
     if job.kind == "wake" or (
         job.kind == "message"
         and tx.turns.queued_wake(session_id) is None
