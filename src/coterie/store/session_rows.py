@@ -134,7 +134,7 @@ class SessionRows:
         """How many sessions an agent has with each outside audience; single requests are not counted."""
         rows = self._connection.execute(
             select(_s.c.audience, func.count())
-            .where(_s.c.agent_id == agent_id, _s.c.audience != OWNER, _s.c.kind != "once")
+            .where(_s.c.agent_id == agent_id, _s.c.audience != OWNER, ~_ONCE)
             .group_by(_s.c.audience)
         )
         return {str(row[0]): int(row[1]) for row in rows}
