@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from coterie.core.message import Message
+from coterie.core.message import ImagePart, Message, ToolCall
+from coterie.core.transcript import Transcript
 from coterie.engine.turns.transcripts import KEPT_BYTES, Transcripts
 from coterie.store.transaction import Store
 
@@ -105,3 +106,14 @@ def test_one_session_is_kept_however_long_it_is() -> None:
         assert shelf.taken == ["a"]
 
     asyncio.run(scene())
+
+
+def test_what_a_repair_adds_was_heard_by_whoever_heard_the_rest() -> None:
+    """Otherwise it would look as if the owner had been there."""
+    reply = Message("a", "assistant", "agent", "", parts=(ToolCall("c", "t", "{}"),), seq=1, heard_by="a1")
+    picture = (ImagePart("image/png", b"x"),)
+    found = Message("r", "tool", "agent", "x", parts=picture, call_id="d", seq=3, heard_by="a1")
+    again = Message("b", "assistant", "agent", "", parts=(ToolCall("d", "t", "{}"),), seq=2, heard_by="a1")
+    transcript = Transcript([reply, again, found])
+    assert len(transcript.sendable()) == 5
+    assert {message.heard_by for message in transcript.sendable()} == {"a1"}

@@ -89,7 +89,9 @@ class Transcript:
             last = self._sendable[-1]
             place, name = last.seq, f"pictures-{last.id}"
             shown = tuple(self._pictures)
-            self._add(Message(name, "user", "system", PICTURES, parts=shown, seq=place))
+            self._add(
+                Message(name, "user", "system", PICTURES, parts=shown, seq=place, heard_by=last.heard_by)
+            )
             self._pictures = []
 
     def _add(self, message: Message) -> None:
@@ -107,7 +109,7 @@ class Transcript:
 
     def _close_open_calls(self) -> None:
         for call_id, call in self._open.items():
-            place = self._sendable[-1].seq
+            last = self._sendable[-1]
             self._add(
                 Message(
                     f"result-{call_id}",
@@ -116,7 +118,8 @@ class Transcript:
                     NO_RESULT,
                     call_id=call_id,
                     tool_name=call.name,
-                    seq=place,
+                    seq=last.seq,
+                    heard_by=last.heard_by,
                 )
             )
         self._open.clear()
