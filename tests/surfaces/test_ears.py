@@ -136,6 +136,8 @@ def test_what_one_user_said_is_not_recalled_to_another_nor_to_nobody(told: Told)
     assert [hit["audience"] for hit in hits] == ["api:alice"]
     talks = told.rpc.call("sessions.recall", agent_id="main", query=QUESTION, limit=50)["conversations"]
     assert {talk["audience"] for talk in talks} >= {"api:alice"}
+    speakers = {m["speaker"] for talk in talks for m in talk["messages"] if talk["audience"] == "api:alice"}
+    assert speakers == {"guest api:alice", "assistant to guest api:alice"}
     info = told.rpc.call("agents.get", agent_id="main")["audiences"]
     assert {"audience": "api:alice", "sessions": 1, "memories": 1} in info
     assert "api:alice: 1 session, 1 memory" in coterie(told.home, "agent", "info", "main").stdout

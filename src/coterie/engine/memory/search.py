@@ -198,11 +198,15 @@ def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) 
 
 
 def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
+    """`audience`: of a conversation that is not the reader's own. What was answered there may repeat what was said."""
+    who = speaker(message, audience)
+    if who == "assistant" and audience is not None and message.heard_by is not None:
+        who = f"assistant to guest {audience}"
     return {
         "seq": seq,
         "role": message.role,
         "origin": message.origin,
-        "speaker": speaker(message, audience),
+        "speaker": who,
         "text": message.text,
         "created_at": message.created_at,
         "hit": hit,
