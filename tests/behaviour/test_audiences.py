@@ -482,6 +482,62 @@ def test_ten_thousand_audiences(home: Path) -> None:
         assert len(counted) == 10_000 and set(counted.values()) == {1}
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_each_hears_its_own_on_both_databases(
+    home: Path, request: pytest.FixtureRequest, database: str
+) -> None:
+    model = FunctionModel(obeys)
+    settings = ""
+    if database == "postgresql":
+        settings = f"database: {{url: '{request.getfixturevalue('postgres_url')}'}}"
+
+    async def story() -> None:
+        roster = (
+            f"- {{name: main, {EVERYTHING}}}\n- {{name: rose}}\n- {{name: dot, outside: {{memory: shared}}}}"
+        )
+        async with household(home, model, roster=roster, settings=settings) as house:
+            memories = house.gateway.memories
+            memories.as_(None).remember("The owner's boat is called Zephyr.")
+            guests = ("agent:main:dm:bob", "agent:main:telegram:dm:bob", "agent:main:api:bob")
+            for guest in guests:
+                boat = f"My boat is called after {guest.replace(':', '-')}."
+                await house.say(boat, guest)
+                note = json.dumps({"content": boat, "scope": "global"})
+                await house.say(f"DO memory_remember {note}", guest)
+            for guest in guests:
+                found = (
+                    await house.say(
+                        'DO memory_recall {"query": "What is my boat called?"}', f"{guest}:thread:2"
+                    )
+                ).text
+                own = guest.replace(":", "-")
+                assert own in found and "Zephyr" not in found
+                assert not any(other.replace(":", "-") in found for other in guests if other != guest), guest
+                spec = house.gateway.registry.spec(house.gateway.registry.get("dot"))
+                handle = memories.bound("dot", spec, ears(guest))
+                for mode in ("hybrid", "text", "vector"):
+                    heard = {hit.memory.audience for hit in handle.recall("boat called", limit=20, mode=mode)}
+                    assert heard == {OWNER, ears(guest)}, mode
+            mine = (
+                await house.say('DO memory_recall {"query": "What is the boat called?", "limit": 20}')
+            ).text
+            assert all(guest.replace(":", "-") in mine for guest in guests) and "Zephyr" in mine
+            # Delegation goes by the audience here, too.
+            ask = json.dumps({"agentId": "rose", "content": "hello"})
+            first = json.loads((await house.say(f"DO agents_message {ask}", guests[0])).text)
+            again = json.loads((await house.say(f"DO agents_message {ask}", guests[0])).text)
+            other = json.loads((await house.say(f"DO agents_message {ask}", guests[1])).text)
+            assert (again["sessionId"], again["created"]) == (first["sessionId"], False)
+            assert other["created"] is True
+            before = sum((await usage(house)).values())
+            await house.gateway.sessions.delete(guests[0])
+            await asyncio.to_thread(house.gateway.registry.purge, "rose")
+            assert sum((await usage(house)).values()) == before
+            assert (await house.gateway.sessions.list(agent_id="main"))[0]
+
+    run(story())
+
+
 # Purge
 
 
