@@ -780,16 +780,64 @@ def run_rows(home: Path, query: str) -> list[Any]:
 # What was there before
 
 
-OLDER = """
+OLDER = {
+    "sqlite": """
 CREATE VIRTUAL TABLE messages_fts USING fts5(content, agent_id, content = 'messages', content_rowid = 'number',
-    tokenize = 'porter unicode61 remove_diacritics 2');
+    tokenize = 'porter unicode61 remove_diacritics 2')
+---
 CREATE TRIGGER messages_found AFTER INSERT ON messages WHEN new.role IN ('user', 'assistant') BEGIN
-    INSERT INTO messages_fts (rowid, content, agent_id) VALUES (new.number, new.content, new.agent_id); END;
+    INSERT INTO messages_fts (rowid, content, agent_id) VALUES (new.number, new.content, new.agent_id); END
+---
 CREATE TRIGGER messages_lost AFTER DELETE ON messages WHEN old.role IN ('user', 'assistant') BEGIN
     INSERT INTO messages_fts (messages_fts, rowid, content, agent_id)
-    VALUES ('delete', old.number, old.content, old.agent_id); END;
-"""
-"""The full text of messages as it was before there were audiences."""
+    VALUES ('delete', old.number, old.content, old.agent_id); END
+""",
+    "postgresql": """
+CREATE TABLE messages_fts (id TEXT PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+    agent_id TEXT NOT NULL, created_at TEXT NOT NULL, words TSVECTOR NOT NULL)
+---
+CREATE FUNCTION messages_found() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO messages_fts (id, agent_id, created_at, words)
+    VALUES (new.id, new.agent_id, new.created_at, to_tsvector('english', new.content));
+    RETURN NULL; END $$
+---
+CREATE TRIGGER messages_found AFTER INSERT ON messages
+    FOR EACH ROW WHEN (new.role IN ('user', 'assistant')) EXECUTE FUNCTION messages_found()
+---
+ALTER TABLE memories_fts DROP COLUMN audience
+""",
+}
+"""The full text as it was before there were audiences."""
+ADD_SESSION = text(
+    "INSERT INTO sessions (id, key, agent_id, kind, name, parent_id, deliver, attributes_json, created_at, updated_at)"
+    " VALUES (:id, :key, 'main', :kind, :name, :parent, :no, '{}', :at, :at)"
+)
+ADD_MESSAGE = text(
+    "INSERT INTO messages (session_id, seq, id, role, origin, content, agent_id, created_at)"
+    " VALUES (:id, 1, 'msg-' || :id, 'user', 'user', 'quince ' || :id, 'main', :at)"
+)
+ADD_MEMORY = text(
+    "INSERT INTO memories (id, agent_id, scope, content, source_ref, created_at)"
+    " VALUES ('mem-' || :id, 'main', 'private', 'pear ' || :id, :key, :at)"
+)
+ADD_INDEX = text(
+    "INSERT INTO memory_index (number, memory_id, owner, private, place, moment)"
+    " VALUES (:place, 'mem-' || :id, 'main', :yes, 0, :at)"
+)
+ADD_WORDS = {
+    "sqlite": text(
+        "INSERT INTO memories_fts (rowid, content, more, part) VALUES (:place, 'pear ' || :id, '', :part)"
+    ),
+    "postgresql": text(
+        "INSERT INTO memories_fts (rowid, owner, private, words)"
+        " VALUES (:place, 'main', :yes, to_tsvector('english', 'pear ' || :id))"
+    ),
+}
+ADD_RUN = text(
+    "INSERT INTO subagent_runs (run_id, kind, agent_id, session_id, session_key, requester_session_key, task, model,"
+    " trace_id, hop, chain_json, announce, status, created_at)"
+    " VALUES ('r-' || :id, :kind, 'main', :id, 'x', :asked, 't', 'm', 'r', 1, '[]', :yes, 'completed', '')"
+)
 BEFORE = [
     ("m", "agent:main:main", "main", None, OWNER),
     ("d", "agent:main:dm:Bob", "dm", None, "dm:Bob"),
@@ -803,55 +851,54 @@ BEFORE = [
     ("s2", "agent:main:subagent:s2", "subagent", "gone", "telegram:dm:Eve"),
     ("s3", "agent:main:subagent:s3", "subagent", "gone", OWNER),
     ("s4", "agent:main:subagent:s4", "subagent", "o1", "once:o1"),
+    ("a", "agent:main:web:a", "web", None, "dm:Bob"),
+    ("c", "agent:main:agent:dm:Cy", "dm", None, "agent:dm:Cy"),
 ]
+ASKED = {"s2": "agent:main:telegram:dm:Eve", "a": "agent:main:dm:Bob"}
+"""Who asked for them, where no parent says so."""
 
 
-def test_a_store_from_before_goes_by_its_keys(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database.connect("sqlite:///coterie.db", home)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_store_from_before_goes_by_its_keys(
+    home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kind: str
+) -> None:
+    url = "sqlite:///coterie.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    database = Database.connect(url, home)
     with monkeypatch.context() as before:
         before.setattr("coterie.store.schema.HEAD", "0007")
         database.bring_forward(home / "backups")
+    with database.write() as tx:
+        for statement in OLDER[kind].split("---"):
+            tx.connection.exec_driver_sql(statement)
+        for place, (session, key, form, parent, _) in enumerate(BEFORE, 1):
+            values: dict[str, Any] = {
+                "id": session,
+                "key": key,
+                "kind": form,
+                "parent": parent,
+                "place": place,
+                "no": False,
+                "yes": True,
+            }
+            values |= {"at": "2099-01-01T00:00:00.000000Z", "part": f"p{b'main'.hex()}0", "name": None}
+            if session == "a":
+                values["name"] = "Asked by main"
+            for adding in (ADD_SESSION, ADD_MESSAGE, ADD_MEMORY, ADD_INDEX, ADD_WORDS[kind]):
+                tx.connection.execute(adding, {name: values[name] for name in adding._bindparams})
+            if session in ASKED:
+                asked = {"id": session, "asked": ASKED[session], "yes": True}
+                tx.connection.execute(ADD_RUN, {**asked, "kind": "message" if session == "a" else "subagent"})
+    database._upgrade()
     database.close()
-    at = "2099-01-01T00:00:00.000000Z"
-    with sqlite3.connect(home / "coterie.db") as older:
-        older.executescript(OLDER)
-        for place, (session, key, kind, parent, _) in enumerate(BEFORE, 1):
-            older.execute(
-                "INSERT INTO sessions (id, key, agent_id, kind, parent_id, deliver, attributes_json, created_at, updated_at)"
-                " VALUES (?, ?, 'main', ?, ?, 0, '{}', ?, ?)",
-                (session, key, kind, parent, at, at),
-            )
-            older.execute(
-                "INSERT INTO messages (session_id, seq, id, role, origin, content, agent_id, created_at, number)"
-                " VALUES (?, 1, ?, 'user', 'user', ?, 'main', ?, ?)",
-                (session, f"msg-{session}", f"quince {session}", at, place),
-            )
-            older.execute(
-                "INSERT INTO memories (id, agent_id, scope, content, source_ref, created_at)"
-                " VALUES (?, 'main', 'private', ?, ?, ?)",
-                (f"mem-{session}", f"pear {session}", key, at),
-            )
-            older.execute(
-                "INSERT INTO memory_index (number, memory_id, owner, private, place, moment)"
-                " VALUES (?, ?, 'main', 1, 0, ?)",
-                (place, f"mem-{session}", at),
-            )
-            older.execute(
-                "INSERT INTO memories_fts (rowid, content, more, part) VALUES (?, ?, '', ?)",
-                (place, f"pear {session}", f"p{b'main'.hex()}0"),
-            )
-        older.execute(
-            "INSERT INTO subagent_runs (run_id, kind, agent_id, session_id, session_key, requester_session_key, task, model,"
-            " trace_id, hop, chain_json, announce, status, created_at)"
-            " VALUES ('r', 'subagent', 'main', 's2', 'x', 'agent:main:telegram:dm:Eve', 't', 'm', 'r', 1, '[]', 1, 'completed', '')"
-        )
-    older.close()
-    with opened(Home(home)) as gateway:
-        rows = run_rows(home, "SELECT id, audience, kind, key FROM sessions")
+    write_config(home, settings=f"database: {{url: '{url}'}}")
+    with opened(Home(home)) as gateway, gateway.store.read() as tx:
+        rows = tx.connection.execute(text("SELECT id, audience, kind, key FROM sessions")).all()
         assert {row[0]: row[1] for row in rows} == {row[0]: row[4] for row in BEFORE}
-        assert {row[0]: row[2:] for row in rows}["o1"] == ("once", "agent:main:once:o1")
+        assert {row[0]: tuple(row[2:]) for row in rows}["o1"] == ("once", "agent:main:once:o1")
         assert {row[0]: row[3] for row in rows}["t"] == "agent:main:telegram:dm:Bob:thread:7"
-        memories = run_rows(home, "SELECT id, coalesce(audience, 'owner') FROM memories WHERE file IS NULL")
+        memories = tx.connection.execute(
+            text("SELECT id, coalesce(audience, 'owner') FROM memories WHERE file IS NULL")
+        ).all()
         assert {row[0].removeprefix("mem-"): row[1] for row in memories} == {row[0]: row[4] for row in BEFORE}
         spec = gateway.registry.spec(gateway.registry.get("main"))
         for audience in {row[4] for row in BEFORE}:
@@ -864,4 +911,3 @@ def test_a_store_from_before_goes_by_its_keys(home: Path, monkeypatch: pytest.Mo
             found = {hit.memory.content for hit in handle.recall("pear", limit=50, mode="text")}
             mine = {f"pear {row[0]}" for row in BEFORE if audience in (row[4], OWNER)}
             assert found == mine, audience
-        assert list((home / "backups").iterdir())
