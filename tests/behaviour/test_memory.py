@@ -20,6 +20,7 @@ from coterie.core.memory import Filters
 from coterie.engine.gateway import Gateway
 from coterie.engine.household.home import Home
 from coterie.engine.memory import text as memory_text
+from coterie.engine.memory.files import sections
 from coterie.engine.memory.memories import MemoryHandle
 from coterie.store.database import Database
 
@@ -383,3 +384,32 @@ def test_a_change_of_model_makes_new_vectors_and_searching_goes_on(house: Open) 
             assert "boat number 7" in texts(gateway, "dot", "boat number 7")
         assert "boat number 599" in texts(gateway, "dot", "boat number 599", mode="vector")
         assert json.loads(json.dumps(gateway.memories.progress().total)) == 600
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# a" + " " * 1_000_000 + "b",
+        "# " + "#" * 1_000_000 + "b",
+        "#" * 1_000_000,
+        "# " + "# " * 500_000 + "x",
+    ],
+    ids=["spaces", "hashes", "only hashes", "both"],
+)
+def test_no_line_of_a_file_holds_up_the_house(tmp_path: Path, line: str) -> None:
+    """An expression that tried every way to read such a line would still be at it."""
+    with opened(Home(tmp_path / "home")) as gateway:
+        (tmp_path / "home" / "agents" / "main" / "MEMORY.md").write_text(
+            f"# Boats\n\nThe boat is blue.\n\n{line}\n\nThe end.\n"
+        )
+        found = gateway.memories.as_("main").recall("boat blue")
+        assert any("The boat is blue." in hit.memory.content for hit in found)
+
+
+def test_headings_are_read_as_before() -> None:
+    text = "# One #\na\n###### Six\nb\n####### seven\nc\n#none\nd\n# \ne\n##\tTab ##  \nf"
+    assert [(s.heading, s.text.split("\n")[-1]) for s in sections("MEMORY.md", text)] == [
+        ("One", "a"),
+        ("Six", "e"),
+        ("Tab", "f"),
+    ]
