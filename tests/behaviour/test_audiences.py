@@ -397,6 +397,28 @@ def test_forks_new_beginnings_and_children_keep_the_audience(home: Path) -> None
     run(story())
 
 
+def test_a_guest_is_told_of_a_run_that_was_removed_before(home: Path) -> None:
+    """Deleting a run, and the session it was done in, drops no announcement that is on its way."""
+
+    async def story() -> None:
+        async with household(home, FunctionModel(obeys), roster=f"- {{name: main, {EVERYTHING}}}") as house:
+            spawned = json.loads((await house.say('DO subagents_spawn {"task": "count"}', BOB)).text)
+            while (await house.gateway.subagents.get(spawned["runId"])).run.is_live:
+                await asyncio.sleep(0.002)
+            await house.idle(BOB)
+            with house.power.write() as tx:
+                tx.connection.execute(text("UPDATE announcements SET state = 'blocked', reason = 'x'"))
+            told = await house.gateway.subagents.get(spawned["runId"])
+            assert told.announcement is not None and told.announcement.audience == "telegram:dm:4711"
+            await house.gateway.sessions.delete(told.run.session_id)
+            await house.gateway.subagents.retry(spawned["runId"])
+            await house.idle(BOB)
+            again = (await house.gateway.subagents.get(spawned["runId"])).announcement
+            assert again is not None and again.state == "delivered"
+
+    run(story())
+
+
 def test_a_spawn_on_behalf_of_a_session_keeps_its_audience(home: Path) -> None:
     async def story() -> None:
         async with household(home, FunctionModel(obeys)) as house:

@@ -104,6 +104,8 @@ class Announcement:
     turn_id: str | None = None
     """The turn that answers for it."""
     delivered_at: str | None = None
+    audience: str | None = None
+    """For whom the run was done, where it was begun."""
 
 
 def finish_line(label: str, agent_id: str) -> str:

@@ -49,9 +49,9 @@ def plain(text: str, marks: Collection[str] = ()) -> str:
     return "".join(parts)
 
 
-def fenced(text: str, who: str, mark: str, *, marks: Collection[str] = ()) -> str:
-    """Somebody's words. `marks` are those of fences inside."""
-    return f"{OPEN}{mark} {named(who)}{CLOSE}\n{plain(text, marks)}\n{OPEN}/{mark}{CLOSE}"
+def fenced(text: str, who: str, mark: str) -> str:
+    """Somebody's words."""
+    return f"{OPEN}{mark} {named(who)}{CLOSE}\n{plain(text)}\n{OPEN}/{mark}{CLOSE}"
 
 
 def fenced_line(text: str, who: str, mark: str) -> str:

@@ -303,6 +303,7 @@ announcements = Table(
     Column("turn_id", Text),
     Column("created_at", Text, nullable=False),
     Column("delivered_at", Text),
+    Column("audience", Text),
     CheckConstraint("state IN ('pending', 'blocked', 'delivered')", name="announcements_state"),
     Index("announcements_by_session", "session_id", "state"),
     Index("announcements_by_turn", "turn_id"),

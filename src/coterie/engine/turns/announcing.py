@@ -44,7 +44,7 @@ def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     session_id = job.session_id
     if job.audience is not None and is_outside(job.audience):
         for one in tx.announcements.shown(session_id):
-            if not may_hear(tx, job, one.run_id):
+            if one.audience == OWNER:
                 tx.announcements.withhold(one.run_id, NO_LONGER_OWNER)
     if job.kind == "wake" or (
         job.kind == "message"
@@ -57,7 +57,9 @@ def results_for(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
 
 def shown_to(tx: Transaction, job: TurnJob) -> Sequence[Announcement]:
     """What a turn that goes on is shown."""
-    return [one for one in tx.announcements.shown(job.session_id) if may_hear(tx, job, one.run_id)]
+    outside = job.audience is not None and is_outside(job.audience)
+    shown = tx.announcements.shown(job.session_id)
+    return [one for one in shown if not (outside and one.audience == OWNER)]
 
 
 def may_hear(tx: Transaction, job: TurnJob, run_id: str) -> bool:
@@ -86,7 +88,7 @@ def announce(tx: Transaction, run: SubagentRun, at: str) -> tuple[Session, TurnJ
     """One row and one line for the requester; the session and the turn that is to be asked for, where it may wake."""
     if not run.announce or run.requester_session_id is None or run.requester_session_key is None:
         return None
-    agent = tx.agents.get(run.agent_id)
+    agent, job = tx.agents.get(run.agent_id), tx.turns.get(run.run_id)
     announcement = Announcement(
         run_id=run.run_id,
         session_id=run.requester_session_id,
@@ -95,6 +97,7 @@ def announce(tx: Transaction, run: SubagentRun, at: str) -> tuple[Session, TurnJ
         meta=announce_meta(run),
         message_id=uuid.uuid4().hex,
         created_at=at,
+        audience=None if job is None else job.audience,
     )
     log.info("announce: run %s to %s, trace %s", run.run_id, run.requester_session_key, run.trace_id)
     session = tx.sessions.find(run.requester_session_id)

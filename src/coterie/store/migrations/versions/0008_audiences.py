@@ -25,7 +25,7 @@ def upgrade() -> None:
     op.add_column("sessions", sa.Column("audience", sa.Text, nullable=False, server_default=OWNER))
     for name in ("heard_by", "mark"):
         op.add_column("messages", sa.Column(name, sa.Text))
-    for table in ("turn_jobs", "memories", "memory_index"):
+    for table in ("turn_jobs", "announcements", "memories", "memory_index"):
         op.add_column(table, sa.Column("audience", sa.Text))
     outside, learnt = sa.text("audience <> 'owner'"), sa.text("audience IS NOT NULL")
     op.create_index(
