@@ -87,7 +87,9 @@ def start(
         return subprocess.Popen(command, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr)
     with Path(os.devnull).open("r+b", buffering=0) as nothing:
         files = [nothing if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)]
-        return _forge().fork(words, env, [file if isinstance(file, int) else file.fileno() for file in files])
+        with _FIRST:
+            forge = _forge()
+        return forge.fork(words, env, [file if isinstance(file, int) else file.fileno() for file in files])
 
 
 class Fork:
@@ -133,6 +135,7 @@ class Forge:
     """The other side of the line to the process that forks."""
 
     def __init__(self) -> None:
+        self._one = threading.Lock()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -148,15 +151,20 @@ class Forge:
     def fork(self, words: Sequence[str], env: Mapping[str, str], files: Sequence[int]) -> Fork:
         order = json.dumps({"words": words, "env": dict(env), "folder": str(Path.cwd())}).encode()
         ending, told = os.pipe()
-        socket.send_fds(self._line, [order], [*files, told])
-        os.close(told)
-        pid = self._line.recv(16)
+        # An answer names no order: threads of a test that order at once would get each other's process.
+        with self._one:
+            socket.send_fds(self._line, [order], [*files, told])
+            os.close(told)
+            pid = self._line.recv(16)
         assert pid, "the forge is gone"
         return Fork(int(pid), ending)
 
     def close(self) -> None:
         self._line.close()
         self._process.wait(30)
+
+
+_FIRST = threading.Lock()
 
 
 @cache
