@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,13 +102,15 @@ def furnish(home: Path, mock_url: str, agents: Sequence[str] = AGENTS) -> None:
 
 
 @contextmanager
-def opened_house(fill: Callable[[Path], None] | None = None) -> Iterator[House]:
+def opened_house(
+    fill: Callable[[Path], None] | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[House]:
     """A gateway that runs. `fill` may put things into its store before it starts."""
     with mock_process() as mock, home_folder() as home:
         furnish(home, mock.url)
         if fill is not None:
             fill(home)
-        gateway = GatewayProcess(home)
+        gateway = GatewayProcess(home, fresh=True, **(env or {}))
         try:
             yield House(gateway.wait(), mock)
         finally:

@@ -19,12 +19,15 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
 from coterie.store import schema
+from coterie.store.syncing import LARGE, Syncing
 from coterie.store.transaction import Transaction
 from coterie.store.vectors import VectorCache
 
 SCRUB_ATTEMPTS = 20
 BUSY_TIMEOUT_MS = 5_000
 LOOP_BUSY_TIMEOUT_MS = 5
+LONGEST_WRITE = 60
+"""Seconds that one thread waits for others of this process that write."""
 T = TypeVar("T")
 _MIGRATION_LOCK = 0x636F7465  # any number will do, as long as every process uses the same
 
@@ -40,10 +43,11 @@ class Database:
         self.engine = engine
         self.file = file
         """The SQLite file; None on PostgreSQL."""
-        # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
         self._loop_connection: Connection | None = None
         self._vectors = VectorCache()
-        self._writer: AbstractContextManager[Any] = threading.RLock() if file is not None else nullcontext()
+        # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
+        self._writer = threading.Lock()
+        self._syncing = None if file is None else Syncing(file, self.checkpoint)
 
     @classmethod
     def connect(cls, url: str, home: Path) -> Database:
@@ -65,30 +69,37 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """All or nothing, on disk when the block ends."""
-        with _typed_errors(), self._writer, self.engine.connect() as connection:
+        with self._one_writer(), _typed_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
+            before = _changes(connection)
             with connection.begin():
                 yield Transaction(connection, self._vectors)
+            self._note(connection, before)
+        if self._syncing is not None:
+            self._syncing.now()
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """As `write`, from the event loop.
 
-        SQLite: right here, because a short transaction costs less than handing it to a thread; a lock held
-        by another process is waited for without holding up the loop. PostgreSQL: on a thread.
+        SQLite: right here, because a short transaction costs less than handing it to a thread; the sync is waited
+        for, and a lock that another thread or process holds, without holding up the loop. PostgreSQL: on a thread.
         """
-        if self.file is None:
+        if self._syncing is None:
             return await asyncio.to_thread(self._write_once, work)
         give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         pause = 0.002
         while True:
             try:
                 with _typed_errors():
-                    return self._write_here(work)
+                    done = self._write_here(work)
+                break
             except Busy:
                 if time.monotonic() > give_up:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
+        await self._syncing.settle()
+        return done
 
     async def look(self, work: Callable[[Transaction], T]) -> T:
         """As `read`, from the event loop, for what is quickly read."""
@@ -105,13 +116,40 @@ class Database:
             return work(tx)
 
     def _write_here(self, work: Callable[[Transaction], T]) -> T:
+        if not self._writer.acquire(blocking=False):
+            raise Busy("another thread writes to the database")
+        try:
+            return self._write_on_loop(work)
+        finally:
+            self._writer.release()
+
+    @contextmanager
+    def _one_writer(self) -> Iterator[None]:
+        if self._syncing is None:
+            yield
+            return
+        if not self._writer.acquire(timeout=LONGEST_WRITE):
+            raise Busy("the database is written to by others all the time")
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    def _write_on_loop(self, work: Callable[[Transaction], T]) -> T:
         if self._loop_connection is None or self._loop_connection.closed:
             connection = self.engine.connect().execution_options(coterie_write=True)
             connection.exec_driver_sql(f"PRAGMA busy_timeout={LOOP_BUSY_TIMEOUT_MS}")
             connection.rollback()
             self._loop_connection = connection
+        before = _changes(self._loop_connection)
         with self._loop_connection.begin():
-            return work(Transaction(self._loop_connection, self._vectors))
+            done = work(Transaction(self._loop_connection, self._vectors))
+        self._note(self._loop_connection, before)
+        return done
+
+    def _note(self, connection: Connection, before: int) -> None:
+        if self._syncing is not None and _changes(connection) != before:
+            self._syncing.committed()
 
     def revision(self) -> str | None:
         """Which migration the schema is at; None where there is no schema yet."""
@@ -151,7 +189,7 @@ class Database:
         if self.file is None:
             return True
         with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
-            with self._writer:
+            with self._one_writer():
                 connection.execute("VACUUM")
             # While it waits for readers, a checkpoint keeps out all who write: it must not wait for long.
             connection.execute("PRAGMA busy_timeout = 200")
@@ -162,7 +200,23 @@ class Database:
                 time.sleep(min(0.05 * 2**attempt, 1.0))
         return False
 
+    def checkpoint(self) -> None:
+        """Take the log into the file, so that it can begin anew. Nobody waits for that, unless it has grown large."""
+        assert self.file is not None
+        with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=0.2)) as connection:
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if self._syncing is not None and self._syncing.log_size() > LARGE:
+                # What is left is little. The first to write after it begins the log anew, with a sync: not the event loop.
+                with self._one_writer():
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("PRAGMA user_version=0")
+                    connection.execute("COMMIT")
+
     def close(self) -> None:
+        if self._syncing is not None:
+            self._syncing.close()
         if self._loop_connection is not None:
             self._loop_connection.close()
         self.engine.dispose()
@@ -197,7 +251,7 @@ class Database:
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with _typed_errors(), self._writer, self.engine.connect() as connection:
+        with self._one_writer(), _typed_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 if self.file is None:
@@ -207,6 +261,15 @@ class Database:
                         return
                 config.attributes["connection"] = connection
                 command.upgrade(config, schema.HEAD)
+        if self._syncing is not None:
+            self._syncing.committed()
+            self._syncing.now()
+
+
+def _changes(connection: Connection) -> int:
+    """Rows that a connection has changed so far; where there is no log to sync, none."""
+    driver = connection.connection.driver_connection
+    return driver.total_changes if isinstance(driver, sqlite3.Connection) else 0
 
 
 def _revision(connection: Connection) -> str | None:
@@ -231,7 +294,8 @@ def _sqlite(file: Path) -> Engine:
     def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, see below
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA synchronous=NORMAL")  # the log is synced before anybody is told: Syncing
+        connection.execute("PRAGMA wal_autocheckpoint=0")  # as well
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten, not only unlinked
 

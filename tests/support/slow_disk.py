@@ -1,0 +1,37 @@
+"""A disk whose syncs take their time, for processes that are started with these variables. Linux, with a C compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_name("slow_sync.c")
+
+
+def available() -> bool:
+    return sys.platform == "linux" and shutil.which("cc") is not None
+
+
+needs_slow_disk = pytest.mark.skipif(
+    not available() and not os.environ.get("CI"), reason="a slow disk needs Linux and a C compiler"
+)
+
+
+def slow_disk(milliseconds: int = 0, gate: Path | None = None) -> dict[str, str]:
+    """The variables of a process that is to have such a disk. While there is a file `gate`, no sync ends."""
+    closed = {} if gate is None else {"SLOW_SYNC_GATE": str(gate)}
+    return {"LD_PRELOAD": str(_library()), "SLOW_SYNC_MS": str(milliseconds), **closed}
+
+
+@cache
+def _library() -> Path:
+    library = Path(tempfile.mkdtemp(prefix="slow-sync-")) / "slow_sync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True)
+    return library
