@@ -153,7 +153,7 @@ class Watched:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self.name, self.averages, self.ready = embedder.name, embedder.averages, True
+        self.name, self.averages, self.waits, self.ready = embedder.name, embedder.averages, False, True
         self.seconds = 0.0
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:

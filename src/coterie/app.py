@@ -20,6 +20,7 @@ from coterie import __version__
 from coterie.config import Config, ConfigError, Embeddings, values
 from coterie.config import Database as DatabaseSection
 from coterie.core.errors import Conflict, CoterieError
+from coterie.core.threads import on_thread
 from coterie.core.turn import Claim
 from coterie.engine.doctor import Finding, check_home, check_household
 from coterie.engine.gateway import Gateway, Parts
@@ -136,7 +137,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             from coterie.engine.household.watcher import Watcher
 
-            async with gateway.running():
+            async with _watched(settings.watchdog_s), gateway.running():
                 watching = asyncio.create_task(Watcher(home, gateway.registry, gateway.events).run())
                 _write_gateway_file(gateway, url)
                 announce(url, token)
@@ -164,6 +165,14 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         gc.set_threshold(20_000, 20, 20)
         gc.freeze()
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _watched(seconds: float) -> contextlib.AbstractAsyncContextManager[None]:
+    from coterie.engine.watchdog import Watchdog
+
+    if not seconds:
+        return contextlib.nullcontext()
+    return Watchdog(seconds, supervised=bool(os.environ.get("COTERIE_SUPERVISED"))).watching()
 
 
 def _embedder(settings: Embeddings) -> Embedder | None:
@@ -201,7 +210,7 @@ class ConfiguredModels:
         model = self._known.get(name)
         if model is None:
             # The first use imports the provider, which takes a while and must not hold up the loop.
-            model = self._known[name] = await asyncio.to_thread(catalog.resolve, name)
+            model = self._known[name] = await on_thread("files", catalog.resolve, name)
         return model
 
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:

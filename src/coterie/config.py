@@ -216,6 +216,8 @@ class Gateway(Wire):
     """Host names besides loopback under which clients may reach the gateway."""
     allowed_origins: list[str] = []
     """Web origins besides its own that may call it."""
+    watchdog_s: Annotated[float, Field(ge=0, le=3_600)] = 60
+    """An event loop that stands still for so long is reported; under `coterie service` the gateway is started again. 0: never."""
 
 
 class Config(Wire):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import secrets
@@ -31,6 +30,7 @@ from coterie.api.operation import Operation, Route, Streamed
 from coterie.api.rpc import Connection
 from coterie.api.shapes import Params, parse
 from coterie.core.errors import CoterieError, Internal, InvalidRequest, NotFound
+from coterie.core.threads import on_thread
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Gateway
 
@@ -198,7 +198,7 @@ def _always(
 
 
 async def _openapi(_: Request) -> Response:
-    return JSONResponse(await asyncio.to_thread(document))
+    return JSONResponse(await on_thread("files", document))
 
 
 # Errors

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import pkgutil
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -16,6 +14,7 @@ from coterie.api.operation import OPERATIONS, Operation
 from coterie.api.shapes import Params, parse
 from coterie.api.watching import Watching
 from coterie.core.errors import UnknownMethod
+from coterie.core.threads import Purpose, on_thread
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Gateway
 
@@ -25,9 +24,6 @@ for _module in pkgutil.iter_modules(operations.__path__):
     import_module(f"{operations.__name__}.{_module.name}")
 
 METHODS: dict[str, Operation] = {name: found for name, found in OPERATIONS.items() if found.rpc}
-
-_threads = ThreadPoolExecutor(16, "coterie-operation")
-"""For handlers that are plain functions; the store's own threads are never taken up by slow ones."""
 
 
 async def perform(
@@ -54,7 +50,8 @@ async def carry_out(
     """An operation whose parameters are right. Under an idempotency key it is done once, and answered alike."""
     do = partial(found.handler, gateway, params, *([watching] if found.watches else []))
     if not found.on_loop:
-        do = partial(asyncio.get_running_loop().run_in_executor, _threads, do)
+        purpose: Purpose = "memory" if found.name.startswith("memory.") else "operations"
+        do = partial(on_thread, purpose, do)
     key = repeats.key_of(caller, found, params)
     return await do() if key is None else await repeats.once(gateway, key, found, params, do)
 

@@ -93,6 +93,8 @@ def _print_hits(found: Answer) -> None:
         typer.echo("\n".join(f"  {line}" for line in memory["content"].splitlines()))
     if not found["memories"]:
         typer.echo("Nothing was found.")
+    if found["note"]:
+        typer.echo(f"note: {found['note']}", err=True)
 
 
 @app.command("list")

@@ -30,6 +30,10 @@ class Embedder(Protocol):
         """It averages the vectors of words, so that words which most texts share drown the others."""
 
     @property
+    def waits(self) -> bool:
+        """For something outside this program, a server or a download: it may hang."""
+
+    @property
     def ready(self) -> bool:
         """Whether the first use, which may take a second, is over."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, get_type_hints, overload
 
 import pydantic_core
@@ -17,6 +17,7 @@ from coterie.core.errors import CoterieError, InvalidRequest
 from coterie.core.fence import Fences
 from coterie.core.message import DataPart, FilePart, ImagePart, ResultPart, TextPart
 from coterie.core.ports import ToolSchema
+from coterie.core.threads import on_own_thread
 
 NAME_RULE = "a tool's name is 1 to 64 characters of a-z, A-Z, 0-9, '_' and '-'"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -215,7 +216,7 @@ class FunctionTool:
             if inspect.iscoroutinefunction(self.function):
                 result = await self.function(*leading, **values)
             else:
-                result = await asyncio.to_thread(_contained, self.function, leading, values)
+                result = await on_own_thread(self.name, partial(_contained, self.function, leading, values))
                 if inspect.isawaitable(result):
                     result = await result
         except SystemExit as error:

@@ -14,6 +14,7 @@ LONGEST = 8_000
 
 class LocalEmbedder:
     averages = False
+    waits = True
 
     def __init__(self, model: str) -> None:
         self.name = f"fastembed/{model}"

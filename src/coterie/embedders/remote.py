@@ -17,6 +17,7 @@ class RemoteEmbedder:
     """`POST <base_url>/embeddings`."""
 
     averages = False
+    waits = True
     ready = True
 
     def __init__(self, kind: str, model: str, base_url: str, api_key_env: str | None) -> None:

@@ -23,6 +23,7 @@ BATCH = 64
 class StaticEmbedder:
     name = "wordllama/l2_supercat_256"
     averages = True
+    waits = False
 
     def __init__(self) -> None:
         self._model: Any = None

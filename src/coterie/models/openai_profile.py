@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx2
 
+from coterie.core.threads import on_thread
 from coterie.models.connections import holding_back
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Settings:
         self, temperature: float | None, max_tokens: int | None, thinking: Thinking
     ) -> dict[str, Any]:
         """What the library would send, taken at the door."""
-        model = await asyncio.to_thread(lambda: self._library)  # the import must not hold up the loop
+        model = await on_thread("files", lambda: self._library)  # the import must not hold up the loop
 
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models.openai import OpenAIChatModelSettings

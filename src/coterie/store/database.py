@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
+from coterie.core.threads import on_thread
 from coterie.store import schema
 from coterie.store.syncing import LARGE, Syncing
 from coterie.store.transaction import Transaction
@@ -85,7 +86,7 @@ class Database:
         for, and a lock that another thread or process holds, without holding up the loop. PostgreSQL: on a thread.
         """
         if self._syncing is None:
-            return await asyncio.to_thread(self._write_once, work)
+            return await on_thread("store", self._write_once, work)
         give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         pause = 0.002
         while True:
@@ -104,7 +105,7 @@ class Database:
     async def look(self, work: Callable[[Transaction], T]) -> T:
         """As `read`, from the event loop, for what is quickly read."""
         if self.file is None:
-            return await asyncio.to_thread(self._read_once, work)
+            return await on_thread("store", self._read_once, work)
         return self._read_once(work)
 
     def _read_once(self, work: Callable[[Transaction], T]) -> T:

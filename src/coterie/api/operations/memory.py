@@ -132,6 +132,8 @@ class MemoryHit(MemoryInfo):
 
 class MemoryHits(Answer):
     memories: list[MemoryHit]
+    note: str | None = None
+    """Where vectors could take no part: why."""
 
 
 class MemoryPage(Answer):
@@ -203,7 +205,11 @@ def memory_recall(gateway: Gateway, params: MemoryRecall) -> MemoryHits:
     hits = gateway.memories.as_(params.agent_id).recall(
         params.query, limit=params.limit, filters=params.filters, mode=params.mode
     )
-    return MemoryHits(memories=[MemoryHit.of(hit.memory, score=hit.score, via=hit.via) for hit in hits])
+    note = gateway.memories.by_words_alone if params.mode != "text" else None
+    return MemoryHits(
+        memories=[MemoryHit.of(hit.memory, score=hit.score, via=hit.via) for hit in hits],
+        note=None if note is None else f"searched by words alone: {note}",
+    )
 
 
 @operation("memory.list", "read", http=Get("/api/memories"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coterie.core.agent import check_id
 from coterie.core.errors import CoterieError
+from coterie.core.threads import on_thread
 from coterie.engine.events import Events
 from coterie.engine.household.config_file import SETTLED_AFTER, STABLE_AFTER
 from coterie.engine.household.home import Home
@@ -60,7 +61,7 @@ class Watcher:
         registry = self._registry
         before = registry.sync.state
         try:
-            sync = await asyncio.to_thread(registry.sync.refresh)
+            sync = await on_thread("files", registry.sync.refresh)
         except CoterieError as error:
             log.warning("agent.yaml could not be applied: %s", error.message)
             return True

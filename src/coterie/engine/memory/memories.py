@@ -33,9 +33,11 @@ from coterie.core.memory import (
 )
 from coterie.core.ports import Embedder
 from coterie.core.session import check_audience
+from coterie.core.threads import on_thread
 from coterie.engine.events import Events
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import Workspace
+from coterie.engine.memory.embedding import GuardedEmbedder, guarded
 from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
 from coterie.engine.memory.search import MemorySearch, Mode
 
@@ -102,13 +104,19 @@ class Memories:
         settings = self._registry.sync.config.memory.embeddings
         with self._making:
             if self._made is None or self._made[0] != settings:
-                self._made = (settings, self._make_embedder(settings))
+                self._made = (settings, guarded(self._make_embedder(settings)))
                 self._wake()
             return self._made[1]
 
     def use(self, embedder: Embedder) -> None:
         """Another one, until the configuration changes."""
-        self._made = (self._registry.sync.config.memory.embeddings, embedder)
+        self._made = (self._registry.sync.config.memory.embeddings, guarded(embedder))
+
+    @property
+    def by_words_alone(self) -> str | None:
+        """Why vectors take no part in searches now, where they should."""
+        embedder = self.embedder
+        return embedder.problem if isinstance(embedder, GuardedEmbedder) else None
 
     def as_agent(self, agent_id: str) -> MemoryHandle:
         """What an agent sees, by its read policy. `default` is whoever is the default."""
@@ -218,11 +226,11 @@ class Memories:
 
     async def _embed_pending(self) -> float | None:
         """How long to wait before the next look; None: until something changes."""
-        before = await asyncio.to_thread(self.progress)
+        before = await on_thread("memory", self.progress)
         if not before.pending:
             return RETRY_SECONDS
         log.info("%d memories get vectors of %s", before.pending, before.model)
-        while (progress := await asyncio.to_thread(self.reindex_some)).pending:
+        while (progress := await on_thread("memory", self.reindex_some)).pending:
             self._events.publish(
                 "memory.changed",
                 {"agent_id": None, "change": "reindex", "pending": progress.pending, "total": progress.total},

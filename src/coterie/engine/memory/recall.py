@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -19,6 +18,7 @@ from coterie.core.memory import Filters, Hit, Memory, Turns, call_memory_id
 from coterie.core.message import Message
 from coterie.core.ranking import Question
 from coterie.core.session import Session
+from coterie.core.threads import on_thread
 from coterie.core.turn import TurnJob
 from coterie.engine.household.brain import Brain
 from coterie.engine.memory.files import MEMORY
@@ -70,7 +70,7 @@ class Recall:
         if not telling and not question.times:
             return None
         try:
-            return await asyncio.to_thread(self._look, session, brain, asked[:4_000], telling, audience)
+            return await on_thread("memory", self._look, session, brain, asked[:4_000], telling, audience)
         except CoterieError as error:
             # A turn goes on without its memories rather than not at all.
             log.warning("nothing was recalled for %s: %s", session.key, error.message)
@@ -141,7 +141,8 @@ class TurnMemory:
         occurred_at: str | None,
         supersedes: str | None,
     ) -> Mapping[str, Any]:
-        stored = await asyncio.to_thread(
+        stored = await on_thread(
+            "memory",
             self._handle.remember,
             content,
             scope="global" if share else "private",
@@ -163,16 +164,16 @@ class TurnMemory:
                 "conversations": [self._shown_turns(one) for one in talks if one.strong],
             }
 
-        return await asyncio.to_thread(look)
+        return await on_thread("memory", look)
 
     async def forget(self, memory_id: str) -> None:
-        await asyncio.to_thread(self._handle.forget, memory_id, own=True)
+        await on_thread("memory", self._handle.forget, memory_id, own=True)
 
     async def log(self, text: str) -> str:
-        return await asyncio.to_thread(self._handle.note, text)
+        return await on_thread("memory", self._handle.note, text)
 
     async def edit(self, old: str, new: str) -> None:
-        await asyncio.to_thread(self._handle.edit_file, old, new)
+        await on_thread("memory", self._handle.edit_file, old, new)
 
     def _shown(self, hit: Hit) -> dict[str, Any]:
         memory = hit.memory
