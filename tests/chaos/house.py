@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from tests.support.gateway import GatewayProcess
 
 AGENTS = ("main", "rose", "miles")
 LINES = 4
-ONCE, AGAIN = "chaos_once", "chaos_again"
+ONCE, AGAIN, STUCK = "chaos_once", "chaos_again", "chaos_stuck"
 MOCK = Path(__file__).parents[2] / "bench" / "mock_llm.py"
 
 PLUGIN = f'''
-"""Two tools: one whose effect must never happen twice, one that may simply be run again."""
+"""Three tools: one whose effect must never happen twice, one that may simply be run again, one that never ends."""
 
 import os
 import time
@@ -59,6 +59,13 @@ def {ONCE}(context: ToolContext, ms: int = 0) -> str:
 def {AGAIN}(context: ToolContext, ms: int = 0) -> str:
     """Write a line that may be written again."""
     return note("repeatable", context.call_id, ms)
+
+
+@tool
+def {STUCK}() -> str:
+    """Does not come back."""
+    time.sleep(100_000)
+    return "back"
 '''
 
 
@@ -108,8 +115,8 @@ def mock_model() -> Iterator[MockModel]:
         mock.stop()
 
 
-def furnish(home: Path, model_url: str) -> None:
-    """A fresh home: three agents that use the mock, and the two tools."""
+def furnish(home: Path, model_url: str, more: str = "") -> None:
+    """A fresh home: three agents that use the mock, and the three tools."""
     (home / "plugins").mkdir(parents=True)
     (home / "plugins" / "chaos.py").write_text(PLUGIN)
     (home / "agent.yaml").write_text(
@@ -121,15 +128,18 @@ def furnish(home: Path, model_url: str) -> None:
         "agents:\n"
         "  roster:\n"
         + "".join(f"    - {{name: {name}, outside: {{tool_allowlist: ['*']}}}}\n" for name in AGENTS)
+        + more
     )
 
 
 class House:
     """Where senders find the gateway, whichever process that is now."""
 
-    def __init__(self, home: Path, world: World) -> None:
+    def __init__(self, home: Path, world: World, env: Callable[[], Mapping[str, str]] = dict) -> None:
         self.home = home
         self.world = world
+        self._env = env
+        """Variables of each new process."""
         self.url = ""
         self._gateway: GatewayProcess | None = None
         self._lines: list[Line] = []
@@ -149,7 +159,8 @@ class House:
 
     def start(self) -> None:
         self.world.lives.append(Life(len(self.world.lives), time.time()))
-        self._gateway = GatewayProcess(self.home)
+        env = self._env()
+        self._gateway = GatewayProcess(self.home, fresh=bool(env), **env)
 
     async def announced(self) -> None:
         """Until the new process has taken up what was left and says where it is; then it opens its doors."""

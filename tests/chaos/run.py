@@ -25,8 +25,10 @@ from tests.chaos.house import House, MockModel, furnish, mock_model
 from tests.chaos.ledger import Result, Store, count
 from tests.chaos.line import Lost
 from tests.chaos.traffic import Crowd
+from tests.chaos.trouble import SYNC_MS, Pulse, silent_server
 from tests.chaos.world import World
 from tests.support.gateway import RpcError
+from tests.support.slow_disk import available, slow_disk
 
 LAST_ATTEMPT = ATTEMPTS - 1
 """A turn that was begun this often without getting further is not killed again: by design it would be given up."""
@@ -43,6 +45,8 @@ class Plan:
     kills: int
     seed: int
     sessions: int = 12
+    trouble: bool = False
+    """With a slow disk in every other life, tools that never come back, and an embeddings server that hangs."""
 
 
 class Killer:
@@ -125,10 +129,21 @@ async def chaos(
     plan: Plan, home: Path, model: MockModel, tell: Callable[[str], None] = lambda _: None
 ) -> Result:
     """The whole of it, on a home that does not exist yet."""
-    furnish(home, model.url)
+    with contextlib.ExitStack() as stack:
+        more = ""
+        if plan.trouble:
+            url = stack.enter_context(silent_server())
+            more = f"memory: {{embeddings: {{type: openai-compatible, base_url: '{url}', model: m}}}}\n"
+        furnish(home, model.url, more)
+        return await _run(plan, home, model, tell)
+
+
+async def _run(plan: Plan, home: Path, model: MockModel, tell: Callable[[str], None]) -> Result:
     world = World()
-    house = House(home, world)
-    crowd = Crowd(house, plan.seed, plan.sessions)
+    slow = slow_disk(SYNC_MS) if plan.trouble and available() else {}
+    house = House(home, world, lambda: slow if len(world.lives) % 2 else {})
+    crowd = Crowd(house, plan.seed, plan.sessions, trouble=plan.trouble)
+    pulse = Pulse(house)
     began = told = time.monotonic()
     try:
         killer = Killer(house, model, Random(plan.seed))
@@ -149,12 +164,16 @@ async def chaos(
         await _quiet(house)
     finally:
         crowd.stop()
+        await pulse.stop()
         await house.stop()
     result = count(world, Store(home / "coterie.db"), model.log(), home, home.parent / f"{home.name}.log")
     for moment in MOMENTS:
         result.facts[f"kills, {moment}"] = sum(1 for life in world.lives if life.moment == moment)
     result.facts["kills put off (attempt budget)"] = world.postponed
     result.facts["seconds per kill"] = round(per_kill, 2)
+    result.facts["health checks"] = len(pulse.took)
+    result.facts["of these p50 / p99, ms"] = f"{pulse.at(0.5)} / {pulse.at(0.99)}"
+    result.facts["processes on a slow disk"] = len(world.lives) // 2 if slow else 0
     result.facts["seed"] = plan.seed
     return result
 
@@ -201,6 +220,9 @@ def main() -> int:
     parser.add_argument("--children", type=int, metavar="N", help="only: N parents with twenty children each")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
     parser.add_argument("--sessions", type=int, default=12)
+    parser.add_argument(
+        "--plain", action="store_true", help="without slow disks, hanging tools and hanging embeddings"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     parser.add_argument("--keep", action="store_true", help="keep the home folder and the log")
     chosen = parser.parse_args()
@@ -217,7 +239,7 @@ def main() -> int:
                 asyncio.run(kill_after_acknowledgement(chosen.acknowledged, folder / "home", model, _tell))
             )
         elif chosen.children is None:
-            plan = Plan(chosen.kills, seed, chosen.sessions)
+            plan = Plan(chosen.kills, seed, chosen.sessions, trouble=not chosen.plain)
             results.append(asyncio.run(chaos(plan, folder / "home", model, _tell)))
     if parents:
         results.append(children(parents, folder / "parents", seed, _tell))

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.chaos.house import AGAIN, AGENTS, House
+from tests.chaos.house import AGAIN, AGENTS, STUCK, House
 from tests.chaos.line import Lost
 from tests.chaos.world import Said, World
 from tests.support.gateway import RpcError
@@ -28,7 +28,7 @@ PLACES = ("main:thread:", "dm:", "telegram:dm:", "telegram:group:")
 class Crowd:
     """As many senders as asked for, as long as it is open."""
 
-    def __init__(self, house: House, seed: int, sessions: int) -> None:
+    def __init__(self, house: House, seed: int, sessions: int, *, trouble: bool = False) -> None:
         self.house = house
         self.world = house.world
         self.closing = False
@@ -41,6 +41,8 @@ class Crowd:
         for _ in range(over_http):
             self._keep(self._callers())
         self._keep(self._clearers())
+        if trouble:
+            self._keep(self._stuck())
 
     async def close(self) -> None:
         """Nobody begins anything new; what was begun is sent until it is acknowledged."""
@@ -95,6 +97,12 @@ class Crowd:
             label, random = self._next("x")
             key = f"agent:{random.choice(AGENTS)}:{random.choice(PLACES)}{label}"
             await Clearer(self, label, key, random).talk(LIFETIME)
+
+    async def _stuck(self) -> None:
+        while not self.closing:
+            label, random = self._next("h")
+            key = f"agent:{random.choice(AGENTS)}:main:thread:{label}"
+            await Stuck(self, label, key, random).talk(LIFETIME)
 
 
 class Talker:
@@ -212,6 +220,27 @@ class Clearer(Talker):
             await self._change("sessions.clear")
             return
         await self._say(f'{self._delay()} CALL {AGAIN} {{"ms": 30}}', 1)
+
+
+class Stuck(Talker):
+    """Calls tools that never come back, and gives them up; remembers and asks where the embeddings hang, too. Nothing here
+    is counted, but no request may be refused."""
+
+    async def _act(self) -> None:
+        said = await self._say(f"CALL {STUCK} {{}}", 1)
+        await self._ask("memory.remember", content=f"The boat of {said.tag} lies at pier {self._number}.")
+        await self._ask("memory.recall", query="where does the boat lie")
+        if said.run_id is not None:
+            await self._ask("chat.abort", run_id=said.run_id)
+
+    async def _ask(self, method: str, **params: Any) -> None:
+        line = await self._house.line(self._label)
+        try:
+            await line.call(method, **params)
+        except Lost:
+            pass
+        except RpcError as error:
+            self._world.surprises.append(f"{method} {self._label}: {error}")
 
 
 class Caller:
