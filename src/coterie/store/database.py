@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
-from coterie.core.threads import on_thread
+from coterie.core.threads import SIZES, on_thread
 from coterie.store import schema
 from coterie.store.syncing import LARGE, Syncing
 from coterie.store.transaction import Transaction
@@ -316,7 +316,10 @@ def _postgresql(url: str) -> Engine:
     except ImportError:
         raise Unavailable("PostgreSQL needs its driver: pip install 'coterie[postgres]'") from None
     engine = create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://", 1), pool_size=8, pool_pre_ping=True
+        url.replace("postgresql://", "postgresql+psycopg://", 1),
+        pool_size=8,
+        max_overflow=sum(SIZES.values()),  # no thread waits for another's connection
+        pool_pre_ping=True,
     )
 
     @event.listens_for(engine, "connect")
