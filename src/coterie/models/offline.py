@@ -32,6 +32,7 @@ _WRITE = re.compile(r"^(?:please )?write (.+) to (\S+)$|\bwrite (.+) to (\S*\w\.
 _READ = re.compile(
     r"^(?:please )?read (?:the )?(?:file )?(\S+)$|\bread (?:the )?(?:file )?(\S*\w\.\w+)", re.I
 )
+_PIECE = re.compile(r"\S+\s*|\s+")
 _REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
 _RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+?)[?.!]*$", re.I | re.S)
 
@@ -79,7 +80,7 @@ class OfflineModel:
         parts: list[Part] = []
         await asyncio.sleep(answer.pause * self._slowness)
         if answer.text:
-            for word in re.findall(r"\S+\s*|\s+", answer.text):
+            for word in _PIECE.findall(answer.text):
                 yield TextDelta(word)
                 await asyncio.sleep(answer.pace * self._slowness)
             parts.append(TextPart(answer.text))

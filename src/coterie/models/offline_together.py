@@ -17,6 +17,7 @@ _SPAWN = re.compile(r"^(?:please )?spawn (?:a subagent )?(?:to |for )?(.+)$", re
 _GO = re.compile(
     r"^(?:please )?(?:go|switch) to ([a-z0-9][a-z0-9-]*)(?: and (?:discuss|say|ask)? ?(.+))?$", re.I | re.S
 )
+_PEER = re.compile(r"^- ([a-z0-9-]+)(?=[ :]|$)", re.M)
 _LINE = re.compile(r"\[@agent:.+#[a-z0-9-]+\] finish")
 _RESULT = re.compile(r"⟦(\w+) result of (.*?), (\w+), run [^⟧]*⟧\n(.*?)\n⟦/\1⟧", re.S)
 
@@ -44,4 +45,4 @@ def woken(request: ModelRequest) -> str | None:
 
 
 def _known(request: ModelRequest, name: str) -> bool:
-    return re.search(rf"^- {re.escape(name.lower())}(?=[ :]|$)", request.system, re.M) is not None
+    return name.lower() in _PEER.findall(request.system)
