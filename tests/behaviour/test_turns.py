@@ -318,8 +318,9 @@ def test_abort_while_a_reply_is_streamed_keeps_what_was_said(home: Path) -> None
             assert (await follower)[-1].state == "aborted"
             assert (await follower)[0].fields["text"] == "so far "
             assert (await house.gateway.outcome(first.run_id)).state is TurnState.ABORTED
-            stopped = (await house.history())[-1]
+            stopped, mark = (await house.history())[-2:]
             assert (stopped.role, stopped.text, stopped.meta) == ("assistant", "so far ", {"aborted": True})
+            assert (mark.role, mark.origin, mark.meta) == ("system", "system", {"aborted": True})
             assert await house.gateway.abort(first.run_id) == "ended"
             assert (await house.say("next")).text == "next answer"
 

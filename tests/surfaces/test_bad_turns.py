@@ -163,7 +163,9 @@ def test_a_provider_that_hangs_can_be_left(rpc: Rpc, server: ModelServer) -> Non
     assert rpc.call("chat.abort", session=session) == {"state": "aborted", "run_id": run_id}
     rpc.wait_for("chat", run_id=run_id, state="aborted")
     assert server.hung_up.wait(30)  # the request was really given up
-    assert [m["text"] for m in messages(rpc, session)] == ["go", "so far"]
+    *said, mark = messages(rpc, session)
+    assert [m["text"] for m in said] == ["go", "so far"]
+    assert (mark["role"], mark["meta"]) == ("system", {"aborted": True})
     works(rpc, server, session)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
@@ -123,7 +122,7 @@ def _place(route: Route, operation: Operation, key: str) -> tuple[str, str]:
     [field] = [name for name, info in fields.items() if key in (name, info.alias)]
     name = next((name for name, renamed in route.names.items() if renamed == field), key)
     header = next((header for header, named in operation.params.HEADERS.items() if named == field), None)
-    if re.search(rf"{{{name}[:}}]", route.path):
+    if f"{{{name}}}" in route.path or f"{{{name}:" in route.path:
         return name, "path"
     if header is not None:
         return header, "header"

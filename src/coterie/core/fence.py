@@ -24,6 +24,7 @@ EXPLAINED = (
 )
 """What every system prompt says about it."""
 _OTHERS = str.maketrans({OPEN: "[[", CLOSE: "]]"})
+_BRACKET = re.compile(rf"{OPEN}/?(\w+)(?: [^{OPEN}{CLOSE}\n]*)?{CLOSE}|[{OPEN}{CLOSE}]")
 _LONGEST_NAME = 300
 _SECRET = secrets.token_bytes(16)
 
@@ -43,10 +44,7 @@ def plain(text: str, marks: Collection[str] = ()) -> str:
         return text
     if not marks:
         return text.translate(_OTHERS)
-    ours = re.compile(f"({OPEN}/?(?:{'|'.join(map(re.escape, marks))})(?: [^{OPEN}{CLOSE}\n]*)?{CLOSE})")
-    parts = ours.split(text)
-    parts[::2] = [part.translate(_OTHERS) for part in parts[::2]]
-    return "".join(parts)
+    return _BRACKET.sub(lambda found: found[0] if found[1] in marks else found[0].translate(_OTHERS), text)
 
 
 def fenced(text: str, who: str, mark: str) -> str:

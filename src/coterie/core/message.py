@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,8 @@ NOBODY = ""
 """Whose messages are whose agent was purged."""
 MAX_MESSAGE = 1_000_000
 """Characters of one message."""
+SNIPPET = 200
+"""Characters that a list of sessions shows of the last thing said."""
 Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "agent", "schedule", "system", "external"]
 
@@ -121,6 +123,17 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             cost,
         )
+
+
+def snippet(messages: Sequence[Message]) -> str | None:
+    """What a list shows of a session: its agent's newest words, or why there are none. None: nothing of that is here."""
+    for message in reversed(messages):
+        answers = message.role == "assistant" or (
+            message.role == "system" and "error" in (message.meta or {})
+        )
+        if answers and message.text.strip():
+            return message.text[:SNIPPET]
+    return None
 
 
 def check_text(text: str, *, needed: bool = True) -> None:

@@ -160,6 +160,7 @@ STOP_WORDS = frozenset(
 )
 _WORD = re.compile(r"\w+")
 _POSSESSIVE = re.compile(r"['’]s\b")
+_SPOKEN = re.compile(r"[\w'’]+")
 _LABEL = re.compile(r"^(?:[\[(][^\])]{1,60}[\])]\s*)?([\w .'’-]{1,40}?)(?: said| says| asked)?: ")
 
 
@@ -309,7 +310,7 @@ def gist(text: str) -> str:
     """What a model that only averages word vectors should see: no speaker's label, no filler words."""
     match = _LABEL.match(text)
     body = text if match is None else text[match.end() :]
-    kept = [word for word in re.findall(r"[\w'’]+", body) if word.lower() not in STOP_WORDS]
+    kept = [word for word in _SPOKEN.findall(body) if word.lower() not in STOP_WORDS]
     return " ".join(kept) or body
 
 

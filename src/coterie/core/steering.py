@@ -18,6 +18,7 @@ STOPPED_UNDER_WAY = (
     "outcome unknown: the turn was stopped while this call was under way. "
     "It may or may not have taken effect; check before you call it again."
 )
+STOPPED = "This turn was stopped before it was answered."
 NO_RESULT = "no result was recorded for this call."
 _QUOTED = 200
 

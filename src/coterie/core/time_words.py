@@ -39,6 +39,13 @@ _MONTH_ALONE = re.compile(
     rf"\b(?:in|of|since|until|till|by|during|last|this|early|mid|late|through)[ -]{_MONTH}\b"
 )
 _YEAR_ALONE = re.compile(rf"\b(?:in|of|since|during|until|by) {_YEAR}\b")
+_DAYS_BACK = (
+    (re.compile(r"\btoday\b"), 0),
+    (re.compile(r"\byesterday\b"), 1),
+    (re.compile(r"\bday before yesterday\b"), 2),
+)
+_LAST_NIGHT = re.compile(r"\blast night\b")
+_LATELY = re.compile(r"\b(?:recently|lately)\b")
 _AGO = re.compile(r"\b(a|one|two|three|four|five|six|seven|\d{1,3}) (day|week|month|year)s? ago\b")
 _PAST = re.compile(r"\b(?:last|past|previous) (week|weekend|month|year)\b")
 _THIS = re.compile(r"\bthis (week|weekend|month|year)\b")
@@ -126,12 +133,12 @@ def _found(text: str, today: date) -> Iterator[Span]:
 
 
 def _relative(text: str, today: date) -> Iterator[Span]:
-    for word, days in (("today", 0), ("yesterday", 1), ("day before yesterday", 2)):
-        if re.search(rf"\b{word}\b", text) and not (days == 1 and "before yesterday" in text):
+    for word, days in _DAYS_BACK:
+        if word.search(text) and not (days == 1 and "before yesterday" in text):
             yield Span(today - timedelta(days), today - timedelta(days))
-    if re.search(r"\blast night\b", text):
+    if _LAST_NIGHT.search(text):
         yield Span(today - timedelta(1), today)
-    if re.search(r"\b(?:recently|lately)\b", text):
+    if _LATELY.search(text):
         yield Span(today - timedelta(14), today)
     for number, unit in _AGO.findall(text):
         count = _NUMBERS.get(number) or int(number)

@@ -46,6 +46,7 @@ from coterie.engine.turns.change import Asked, TurnChange
 from coterie.engine.turns.context import ContextProvider, time_line
 from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.limits import Limits
+from coterie.engine.turns.prefixes import Prefixes
 from coterie.engine.turns.purging import Purging
 from coterie.engine.turns.sessions import Sessions
 from coterie.engine.turns.slots import Slots
@@ -156,6 +157,7 @@ class Gateway:
             parts.models.resolve,
             partial(_window, registry),
             (time_line, *parts.context),
+            Prefixes(),
         )
         means = Means(self.turns, self.answerers, ToolCalls(store, self.memories, colleagues), parts.approve)
         slots = Slots(lambda: registry.sync.config.turns.concurrency)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx2
 
 # Dated copies of models that are listed without their date, and what is not made to talk in a chat.
+_LOGIN = re.compile(r"(?<=//)[^/@]*@")
 _SPECIAL = re.compile(
     r"\d{8}$|\d{4}-\d{2}-\d{2}|-\d{2}-\d{4}$|-\d{4}$|image|audio|realtime|search|transcribe|tts|computer"
 )
@@ -136,7 +137,7 @@ class ModelCatalog:
 
 
 def _without_login(url: str | None) -> str | None:
-    return url and re.sub(r"(?<=//)[^/@]*@", "", url)
+    return url and _LOGIN.sub("", url)
 
 
 def _key_names(settings: ProviderSettings, kind: Provider | None) -> tuple[str, ...]:

@@ -27,13 +27,16 @@ WORD_SECONDS = 0.03
 _TIME = re.compile(r"\b(what time|the time|what day|what date|today's date)\b", re.I)
 _WATCH = re.compile(r"\bwatch the clock\b", re.I)
 _LIST = re.compile(r"\blist\b.{0,40}\bfiles\b", re.I)
+_WRITE = re.compile(r"^(?:please )?write |\bwrite ", re.I)
+_TO = re.compile(r" to ", re.I)
 # In the middle of a sentence only what looks like a file is one: people also read books and write to friends.
-_WRITE = re.compile(r"^(?:please )?write (.+) to (\S+)$|\bwrite (.+) to (\S*\w\.\w+)", re.I | re.S)
+_FILE = re.compile(r"\S*\w\.\w+")
 _READ = re.compile(
     r"^(?:please )?read (?:the )?(?:file )?(\S+)$|\bread (?:the )?(?:file )?(\S*\w\.\w+)", re.I
 )
+_PIECE = re.compile(r"\S+\s*|\s+")
 _REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
-_RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+?)[?.!]*$", re.I | re.S)
+_RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+)", re.I | re.S)
 
 _QUOTES = "\"'“”‘’`"
 
@@ -79,7 +82,7 @@ class OfflineModel:
         parts: list[Part] = []
         await asyncio.sleep(answer.pause * self._slowness)
         if answer.text:
-            for word in re.findall(r"\S+\s*|\s+", answer.text):
+            for word in _PIECE.findall(answer.text):
                 yield TextDelta(word)
                 await asyncio.sleep(answer.pace * self._slowness)
             parts.append(TextPart(answer.text))
@@ -134,9 +137,9 @@ def _command(request: ModelRequest, text: str) -> _Answer | None:
     if match := _REMEMBER.search(text.strip()):
         return _call("memory_remember", content=match.group(1).strip())
     if match := _RECALL.search(text.strip()):
-        return _call("memory_recall", query=match.group(1).strip())
-    if match := _WRITE.search(text.strip()):
-        content, path = match.group(1) or match.group(3), match.group(2) or match.group(4)
+        return _call("memory_recall", query=match.group(1).rstrip("?.!").strip())
+    if written := _written(text.strip()):
+        content, path = written
         return _call("files_write", path=_bare(path), content=content.strip().strip(_QUOTES))
     if match := _READ.search(text.strip()):
         return _call("files_read", path=_bare(match.group(1) or match.group(2)))
@@ -144,6 +147,21 @@ def _command(request: ModelRequest, text: str) -> _Answer | None:
         return _call("files_list")
     if _TIME.search(text):
         return _call("system_time")
+    return None
+
+
+def _written(text: str) -> tuple[str, str] | None:
+    """What to write, and to which file."""
+    begins = _WRITE.search(text)
+    ends = [] if begins is None else list(_TO.finditer(text, begins.end() + 1))
+    if begins is None or not ends:
+        return None
+    path = text[ends[-1].end() :]
+    if begins.start() == 0 and path and not any(map(str.isspace, path)):
+        return text[begins.end() : ends[-1].start()], path
+    for end in reversed(ends):
+        if file := _FILE.match(text, end.end()):
+            return text[begins.end() : end.start()], file[0]
     return None
 
 

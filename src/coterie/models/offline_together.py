@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+from coterie.core.fence import CLOSE, OPEN
 from coterie.core.ports import ModelRequest
 
 EXAMPLES = {
@@ -17,8 +20,9 @@ _SPAWN = re.compile(r"^(?:please )?spawn (?:a subagent )?(?:to |for )?(.+)$", re
 _GO = re.compile(
     r"^(?:please )?(?:go|switch) to ([a-z0-9][a-z0-9-]*)(?: and (?:discuss|say|ask)? ?(.+))?$", re.I | re.S
 )
+_PEER = re.compile(r"^- ([a-z0-9-]+)(?=[ :]|$)", re.M)
 _LINE = re.compile(r"\[@agent:.+#[a-z0-9-]+\] finish")
-_RESULT = re.compile(r"⟦(\w+) result of (.*?), (\w+), run [^⟧]*⟧\n(.*?)\n⟦/\1⟧", re.S)
+_RESULT = re.compile(rf"(\w+) result of ([^{CLOSE}\n]+){CLOSE}\n")
 
 
 def command(request: ModelRequest, text: str) -> tuple[str, dict[str, Any]] | None:
@@ -38,10 +42,20 @@ def woken(request: ModelRequest) -> str | None:
     """What to say when results came in and nobody said anything."""
     if not request.messages or not _LINE.fullmatch(request.messages[-1].text):
         return None
-    found = _RESULT.findall(request.context or "")
-    lines = [f"{who.split('#')[0]} is done ({status}): {text}" for _, who, status, text in found]
+    lines = [f"{who} is done ({status}): {text}" for who, status, text in _results(request.context or "")]
     return "\n".join([*lines, "(I am the offline demo, not a language model: I only pass this on.)"])
 
 
+def _results(context: str) -> Iterator[tuple[str, str, str]]:
+    """Who is done, how, and what came of it: each between a mark and the same mark again."""
+    pieces = context.split(OPEN)
+    for piece, following in pairwise(pieces):
+        begins = _RESULT.match(piece)
+        if begins and following.startswith(f"/{begins[1]}{CLOSE}"):
+            who, _, rest = begins[2].partition("#")
+            status = rest.split(", ")[1] if ", " in rest else "done"
+            yield who, status, piece[begins.end() :].removesuffix("\n")
+
+
 def _known(request: ModelRequest, name: str) -> bool:
-    return re.search(rf"^- {re.escape(name.lower())}(?=[ :]|$)", request.system, re.M) is not None
+    return name.lower() in _PEER.findall(request.system)

@@ -13,6 +13,8 @@ from coterie.models.text import well_formed
 
 LONGEST_ID = 40
 _ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_ID}}}")
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+_FIRST = re.compile(r"[a-zA-Z_]")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 INVALID = "INVALID_JSON"
 """The key under which arguments stand that are no JSON object."""
@@ -52,8 +54,8 @@ def sent_name(name: str) -> str:
     """The tool's name. A model may have made one up that its own provider would refuse to read again."""
     if _NAME.fullmatch(name):
         return name
-    legal = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-    if not re.match(r"[a-zA-Z_]", legal):
+    legal = _ILLEGAL.sub("_", name)
+    if not _FIRST.match(legal):
         legal = "_" + legal
     return legal[:64]
 

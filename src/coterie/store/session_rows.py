@@ -52,7 +52,7 @@ _BY_ID = select(_s).where(_s.c.id == bindparam("ref"))
 _TOUCH = (
     update(_s)
     .where(_s.c.id == bindparam("sid"))
-    .values(updated_at=bindparam("at"), last_snippet=bindparam("snippet"))
+    .values(updated_at=bindparam("at"), last_snippet=func.coalesce(bindparam("snippet"), _s.c.last_snippet))
 )
 _INSERT_MESSAGE = insert(_m)
 _ONCE = and_(_s.c.audience.like("once:%"), _s.c.audience.not_like("once:%:%"))
@@ -79,7 +79,8 @@ class SessionRows:
         del values["id"]
         self._connection.execute(update(_s).where(_s.c.id == session.id).values(values))
 
-    def touch(self, session_id: str, at: str, snippet: str) -> None:
+    def touch(self, session_id: str, at: str, snippet: str | None) -> None:
+        """Something was said. Without a snippet it keeps the one that it has."""
         self._connection.execute(_TOUCH, {"sid": session_id, "at": at, "snippet": snippet})
 
     def remove(self, session_id: str) -> None:

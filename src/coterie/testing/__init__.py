@@ -19,6 +19,8 @@ class Thinking:
     text: str
 
 
+_PIECE = re.compile(r"\s*\S+|\s+")
+
 Piece: TypeAlias = str | Thinking | ToolCall | BaseException
 Scripted: TypeAlias = Piece | Sequence[Piece]
 Step: TypeAlias = Scripted | Callable[[ModelRequest], Scripted | Awaitable[Scripted]]
@@ -74,7 +76,7 @@ class ScriptedModel:
                 parts.append(piece)
                 continue
             text = piece if isinstance(piece, str) else piece.text
-            for word in re.findall(r"\s*\S+|\s+", text):
+            for word in _PIECE.findall(text):
                 written += 1
                 yield TextDelta(word) if isinstance(piece, str) else ThinkingDelta(word)
             parts.append(TextPart(text) if isinstance(piece, str) else ThinkingPart(text, model=self._name))

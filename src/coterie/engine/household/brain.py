@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -54,6 +55,8 @@ class Brain:
     tools: Mapping[str, Tool]
     """Every tool there is; `decisions` says which may be called."""
     schemas: tuple[ToolSchema, ...]
+    tools_digest: str
+    """Tells one set of tools from another, as a model is shown them."""
     decisions: Mapping[str, Decision]
     workspace: Folder
 
@@ -153,8 +156,6 @@ class Brains:
         signature = self._signature(agent_id)
         kept = self._kept.get((agent_id, place))
         if kept is None or kept[0] != signature:
-            if kept is not None:
-                log.info("the prompt of %s changed: a file was edited, or its tools changed", agent_id)
             kept = (signature, self._resolve(agent_id, place))
             if len(self._kept) > KEPT:
                 self._kept.clear()
@@ -224,6 +225,7 @@ class Brains:
             fallbacks=tuple(spec.model.fallbacks) if spec.model else (),
             tools=tools,
             schemas=schemas,
+            tools_digest=_digest(schemas),
             decisions=decisions,
             workspace=folder,
         )
@@ -245,6 +247,11 @@ class Brains:
 
 def _schema_size(schema: ToolSchema) -> int:
     return len(schema.name) + len(schema.description) + len(json.dumps(dict(schema.parameters))) + 80
+
+
+def _digest(schemas: tuple[ToolSchema, ...]) -> str:
+    told = [(schema.name, schema.description, dict(schema.parameters)) for schema in schemas]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

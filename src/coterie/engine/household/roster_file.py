@@ -220,10 +220,10 @@ def _value_end(text: str, pair: Pair) -> int:
     key, value = pair
     colon = _colon(text, key)
     if isinstance(value, ScalarNode) and value.start_mark.index == value.end_mark.index:
-        tagged = re.compile(r"[ \t]*[&!][^\s]*").match(text, colon + 1)
+        tagged = _TAGGED.match(text, colon + 1)
         return tagged.end() if tagged is not None else colon + 1
     if value.start_mark.index < colon:
-        alias = re.compile(r"\s*\*[^\s,\]}]+").match(text, colon + 1)
+        alias = _ALIAS.match(text, colon + 1)
         if alias is None:
             raise Conflict(_UNSAFE)
         return alias.end()
@@ -231,7 +231,7 @@ def _value_end(text: str, pair: Pair) -> int:
 
 
 def _colon(text: str, key: ScalarNode) -> int:
-    found = re.compile(r"\s*:").match(text, key.end_mark.index)
+    found = _COLON.match(text, key.end_mark.index)
     if found is None:
         raise Conflict(_UNSAFE)
     return found.end() - 1
@@ -241,7 +241,8 @@ def _dash(text: str, roster: SequenceNode, item: Node) -> int:
     """Start of the line with an item's dash."""
     column = roster.start_mark.column
     line = _line_start(text, item.start_mark.index)
-    while not re.compile(rf" {{{column}}}-(?:\s|$)").match(text, line):
+    dash = " " * column + "-"
+    while not (text.startswith(dash, line) and text[line + len(dash) : line + len(dash) + 1].strip() == ""):
         if line == 0:
             raise Conflict(_UNSAFE)
         line = _line_start(text, line - 1)
@@ -262,7 +263,7 @@ def _comments(text: str, start: int, end: int, node: Node) -> list[tuple[int, st
     """Comments in a part of the text that holds a node: where they begin, and what they say."""
     spoken = list(_spoken(text, node))
     found: list[tuple[int, str]] = []
-    for match in re.compile(r"(?:(?<=\s)|^)#[^\n]*", re.MULTILINE).finditer(text, start, end):
+    for match in _COMMENT.finditer(text, start, end):
         inside = any(first <= match.start() < last for first, last in spoken)
         if not inside and (not found or match.start() >= found[-1][0] + len(found[-1][1])):
             found.append((match.start(), match[0].rstrip()))
@@ -317,6 +318,10 @@ def _flow(value: Any, *, inside: bool = True) -> str:
     return json.dumps(value)
 
 
+_TAGGED = re.compile(r"[ \t]*[&!][^\s]*")
+_ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
+_COLON = re.compile(r"\s*:")
+_COMMENT = re.compile(r"(?:(?<=\s)|^)#[^\n]*", re.MULTILINE)
 _PLAIN = re.compile(r"[^\W\d_](?:[\w.,/()!'+ -]*[\w./()!'+-])?")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 

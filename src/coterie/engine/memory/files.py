@@ -24,6 +24,7 @@ LONGEST_HEADING = 500
 LONG = 1_500
 """Characters of a section that become one memory; longer ones are cut between paragraphs."""
 _FENCE = re.compile(r"^\s*(```|~~~)")
+_BLANK = re.compile(r"\n\s*\n")
 _DATED = re.compile(r"memory/(\d{4}-\d\d-\d\d)\b")
 
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -198,7 +199,7 @@ def _memory(agent_id: str, section: Section, at: str) -> Memory:
 
 def _cut(body: str) -> list[str]:
     parts: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", body):
+    for paragraph in _BLANK.split(body):
         paragraph = paragraph.strip("\n")
         while len(paragraph) > 4 * LONG:
             parts.append(paragraph[: 4 * LONG])

@@ -221,7 +221,6 @@ class Subagents:
             used = tx.turns.used_by_trace(asker.trace_id)
             problem = self._budget().problem(used, now_iso(), more=1)
         if problem is not None:
-            log.info("refused: %s asks %s, trace %s: %s", asker.agent_id, target, asker.trace_id, problem)
             raise ToolError("delegation_limit", problem)
 
     def gates(self, session: Session) -> Sequence[Gate]:

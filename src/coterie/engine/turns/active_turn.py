@@ -15,11 +15,11 @@ from coterie.core.steering import ABORTED, STOPPED_UNDER_WAY, UNKNOWN_OUTCOME
 from coterie.core.turn import TurnState
 from coterie.engine.household.brain import Brain
 from coterie.engine.turns.answering import Answerers, reply_text
-from coterie.engine.turns.drafts import draft, error_note, result
+from coterie.engine.turns.drafts import draft, error_note, result, stop_note
 from coterie.engine.turns.limits import Failures
 from coterie.engine.turns.loop import CallStarted, Step, ToolResult
 from coterie.engine.turns.slots import Slot
-from coterie.engine.turns.tool_calls import ToolCalls, refused
+from coterie.engine.turns.tool_calls import ToolCalls, log_refusal, refused
 from coterie.engine.turns.turns import Claimed, Turns
 from coterie.engine.turns.waiting import Waiting
 
@@ -98,7 +98,10 @@ class ActiveTurn:
             decision = await self.waiting.begin_and_wait(
                 "approval", lambda change: None, lambda _: self._means.approve(self, call, ask)
             )
-        return None if decision.allowed else refused(call, decision)
+        if decision.allowed:
+            return None
+        log_refusal(self, call.name, decision.reason)
+        return refused(call, decision)
 
     async def run(self, call: ToolCall) -> ToolResult:
         self._under_way = call.id
@@ -140,6 +143,9 @@ class ActiveTurn:
             draft(self.job, "assistant", "agent", text, parts=reply.parts, meta=self._answerer.remarks)
         )
         too_many = message.tool_calls[CALLS_PER_REPLY:]
+        if too_many:
+            names = ", ".join(dict.fromkeys(call.name for call in too_many))
+            log_refusal(self, names, f"{len(message.tool_calls)} calls in one reply")
         refusal = f"error: not run: a reply may hold {CALLS_PER_REPLY} calls at most"
         self.usage += reply.usage
         self.rounds += 1
@@ -171,9 +177,13 @@ class ActiveTurn:
             for call in self.open_calls
         ]
         said = self.live.text
-        if state is TurnState.ABORTED and said:
-            parts = (TextPart(said),)
-            messages.append(draft(self.job, "assistant", "agent", said, parts=parts, meta={"aborted": True}))
-        elif state is TurnState.ERROR:
+        if state is TurnState.ABORTED:
+            if said:
+                parts = (TextPart(said),)
+                messages.append(
+                    draft(self.job, "assistant", "agent", said, parts=parts, meta={"aborted": True})
+                )
+            messages.append(stop_note(self.job))
+        else:
             messages.append(error_note(self.job, reason))
         await self._turns.end(self, state, reason, messages)

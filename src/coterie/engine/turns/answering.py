@@ -20,6 +20,7 @@ from coterie.engine.turns.context import ContextProvider, context_text, model_re
 from coterie.engine.turns.drafts import draft
 from coterie.engine.turns.limits import Limits, TurnStopped, Using
 from coterie.engine.turns.live import LiveTurn
+from coterie.engine.turns.prefixes import Prefixes
 from coterie.engine.turns.turns import Running, Turns
 
 log = logging.getLogger("coterie.turn")
@@ -65,6 +66,7 @@ class Answerers:
     window_of: Callable[[str], int]
     """Tokens that a model takes."""
     context: Sequence[ContextProvider]
+    prefixes: Prefixes
 
     def for_turn(self, turn: Answerable) -> Answerer:
         return Elsewhere(turn.brain) if turn.brain.spec.type == "external" else ModelWithTools(self, turn)
@@ -125,8 +127,13 @@ class ModelWithTools:
     async def answer(self) -> AsyncGenerator[ModelEvent, None]:
         await self._around.limits.check(self._turn)
         await self._make_room()
-        async with aclosing(self._asking.stream(await self._request())) as events:
+        request, turn = await self._request(), self._turn
+        async with aclosing(self._asking.stream(request)) as events:
             async for event in events:
+                if isinstance(event, Reply):
+                    self._around.prefixes.answered(
+                        turn.session, turn.job, turn.brain, request.messages, self.name
+                    )
                 yield event
 
     async def _request(self) -> ModelRequest:
@@ -163,7 +170,13 @@ class ModelWithTools:
         await self._around.turns.step(
             turn, [draft(turn.job, "system", "system", text, meta=meta)], usage=usage
         )
-        log.info("compaction: run %s, messages 1 to %d of %s", turn.job.run_id, through, turn.session.key)
+        log.info(
+            "compaction: run %s of %s, trace %s, messages 1 to %d",
+            turn.job.run_id,
+            turn.session.key,
+            turn.job.trace_id,
+            through,
+        )
 
     async def _summary(self, messages: Sequence[Message], window: int, through: int) -> tuple[str, Usage]:
         """In the model's own words; where it cannot, a plain note."""

@@ -14,12 +14,12 @@ from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.events import ChatState, final_fields
 from coterie.core.fence import with_mark
-from coterie.core.message import ImagePart, Message, Origin, ToolCall, Usage
+from coterie.core.message import ImagePart, Message, Origin, ToolCall, Usage, snippet
 from coterie.core.session import INTERNAL, Session
 from coterie.core.transcript import Transcript
-from coterie.core.turn import InboxEntry, Reception, TurnJob, TurnKind, TurnState, WaitReason
+from coterie.core.turn import ACTIVE, InboxEntry, Reception, TurnJob, TurnKind, TurnState, WaitReason
 from coterie.engine.turns.announcing import announce, close_run, settle
-from coterie.engine.turns.drafts import draft, error_note
+from coterie.engine.turns.drafts import draft, error_note, stop_note
 from coterie.store.full_text import heard_by
 from coterie.store.turn_writes import TurnWrites
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.turns")
 
-SNIPPET = 200
 NO_LONGER_SHOWN = "What was said here before was said to the owner, and is no longer shown."
 
 
@@ -214,7 +213,7 @@ class TurnChange:
         self, session: Session, job: TurnJob, final: Message, usage: Usage, *, announced: bool
     ) -> None:
         """After the last step: the snippet, what leaves the house, and whoever asked for it."""
-        self.tx.sessions.touch(session.id, final.created_at, final.text[:SNIPPET])
+        self.tx.sessions.touch(session.id, final.created_at, snippet([final]))
         if _is_delivered(session, job):
             assert session.route is not None
             self.tx.turns.send(session.id, job.run_id, final, session.route)
@@ -260,6 +259,18 @@ class TurnChange:
         """Where an answer would have stood, the transcript says why there is none."""
         if self.end(session, job, TurnState.ERROR, reason, ours=False):
             self.append(session, [error_note(job, reason)])
+
+    def stop(self, session: Session, job: TurnJob, reason: str | None) -> bool:
+        """A turn that is not under way, such as an interrupted task. False where it had ended already."""
+        if not self.end(session, job, TurnState.ABORTED, reason, ours=False):
+            return False
+        note = stop_note(job)
+        if any(other.state in ACTIVE for other in self.tx.turns.unfinished(session.id)):
+            # Nothing may come between the calls of the turn that runs and their results.
+            self.tx.turns.post(_noted(session, note))
+        else:
+            self.append(session, [note])
+        return True
 
     def tell_how_it_ended(self, session: Session, job: TurnJob, reason: str | None) -> None:
         """For whoever still follows a turn that is no longer ours: it was answered before that was told, or others
@@ -318,6 +329,21 @@ def _handed_on(job: TurnJob, asker: Asker | None) -> dict[str, Any]:
             "run_id": asker.run_id,
         }
     return meta
+
+
+def _noted(session: Session, note: Message) -> InboxEntry:
+    """A line for the transcript that asks for no turn."""
+    return InboxEntry(
+        session_id=session.id,
+        message_id=note.id,
+        run_id=None,
+        agent_id=note.agent_id,
+        role=note.role,
+        origin=note.origin,
+        text=note.text,
+        meta={**(note.meta or {}), "run_id": note.run_id},
+        created_at=note.created_at,
+    )
 
 
 def _is_delivered(session: Session, job: TurnJob) -> bool:

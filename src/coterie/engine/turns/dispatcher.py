@@ -21,6 +21,7 @@ from coterie.engine.turns.active_turn import ActiveTurn, Means
 from coterie.engine.turns.limits import TurnStopped
 from coterie.engine.turns.live import LiveTurn
 from coterie.engine.turns.loop import CallStarted, Steered, ToolResult, TurnEvent, run_turn
+from coterie.engine.turns.next_up import next_up
 from coterie.engine.turns.slots import Gate, Slot, Slots
 from coterie.engine.turns.turns import Again, Claimed, Turns
 from coterie.engine.turns.under_way import Worker
@@ -122,7 +123,10 @@ class Dispatcher:
         brain = self._brains.for_session(session, agent_id)
         limit = brain.spec.limits.concurrency
         own: Sequence[Gate] = () if limit is None else ((f"agent {agent_id}", limit),)
-        async with self._slots.held([*self._gates(session), *own]) as slot:
+        gates = [*self._gates(session), *own]
+        if (full := self._slots.full(gates)) is not None:
+            await self._log_wait(worker, full)
+        async with self._slots.held(gates) as slot:
             found = await self._turns.claim(session, agent_id, unsure=worker.unsure)
             match found:
                 case None:
@@ -135,6 +139,20 @@ class Dispatcher:
                     if not found.resumed:
                         worker.took_one()
                     await self._run_all(worker, found, brain, slot)
+
+    async def _log_wait(self, worker: Worker, full: Gate) -> None:
+        session = worker.session
+        waits = await self._store.look(lambda tx: next_up(tx, session.id, unsure=worker.unsure))
+        if waits is not None:
+            job, (name, limit) = waits.job, full
+            log.info(
+                "queue: run %s of %s, trace %s, waits for a place: %s, %d at once",
+                job.run_id,
+                session.key,
+                job.trace_id,
+                name,
+                limit,
+            )
 
     async def _run_all(self, worker: Worker, claimed: Claimed, brain: Brain, slot: Slot) -> None:
         """A turn to its end, or until it is steered; then the turn that took over."""

@@ -8,6 +8,7 @@ from typing import Any
 from coterie.core.agent import MAIN
 from coterie.core.clock import now_iso
 from coterie.core.message import Message, Origin, Role, ToolCall
+from coterie.core.steering import STOPPED
 from coterie.core.turn import TurnJob
 
 
@@ -32,3 +33,8 @@ def error_note(job: TurnJob, reason: str | None) -> Message:
     """What stands in the transcript where an answer would have stood."""
     text = f"This turn ended without an answer: {reason}"
     return draft(job, "system", "system", text, meta={"error": reason})
+
+
+def stop_note(job: TurnJob) -> Message:
+    """The same where somebody stopped it."""
+    return draft(job, "system", "system", STOPPED, meta={"aborted": True})

@@ -15,7 +15,7 @@ from coterie.core.audience import is_once, is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest, NotFound
 from coterie.core.fence import CLOSE, OPEN, mark_of, plain, shown, speaker, with_mark
-from coterie.core.message import DataPart, FilePart, ImagePart, Message, Origin, Role
+from coterie.core.message import DataPart, FilePart, ImagePart, Message, Origin, Role, snippet
 from coterie.core.session import MADE, ListPlace, Session, audience_of, once_key, parse_key, web_key
 from coterie.core.turn import ACTIVE, InboxEntry, TurnJob
 from coterie.engine.events import Events
@@ -248,7 +248,7 @@ class Sessions:
                 parent_id=source.id,
                 model=source.model,
                 attributes=source.attributes,
-                last_snippet=source.last_snippet,
+                last_snippet=snippet(kept),
                 audience=source.audience,
             )
             copies = [replace(m, id=uuid.uuid4().hex, seq=i, wire={}) for i, m in enumerate(kept, 1)]

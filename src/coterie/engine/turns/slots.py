@@ -27,6 +27,11 @@ class Slots:
         finally:
             slot.give_back()
 
+    def full(self, gates: Sequence[Gate]) -> Gate | None:
+        """The first gate at which a turn would have to wait now."""
+        all_gates = [*gates, ("all turns", self._total())]
+        return next((gate for gate in all_gates if self._gate(*gate).locked()), None)
+
     def _gate(self, name: str, limit: int) -> asyncio.Semaphore:
         known = self._gates.get(name)
         if known is None or known[0] != limit:

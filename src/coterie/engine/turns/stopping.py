@@ -84,9 +84,7 @@ class Stopping:
                     job.session_id, "its wake was taken back", forget_lines=False
                 )
                 return "cancelled"
-            if change.end(session, job, TurnState.ABORTED, reason, ours=False):
-                return "aborted"
-            return "ended"
+            return "aborted" if change.stop(session, job, reason) else "ended"
 
         return await self._turns.transact(take, self._turns.transcripts.get(session.id))
 

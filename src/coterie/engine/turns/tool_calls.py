@@ -76,6 +76,7 @@ class ToolCalls:
         except ToolInputError as error:
             problem = f"invalid_arguments: {error.message}"
         except ToolError as error:
+            log_refusal(turn, call.name, f"{error.reason}: {error.message}")
             problem = f"{error.reason}: {error.message}"
         except CoterieError as error:
             problem = error.message
@@ -135,6 +136,20 @@ class ToolCalls:
             return KeptResult(run.result, f"agent {run.agent_id}")
 
         return await self._store.look(look)
+
+
+def log_refusal(turn: Calling, name: str, reason: str) -> None:
+    """A call that came to nothing because it may not be made. Names and reasons may hold a model's own words."""
+    job = turn.job
+    log.info(
+        "refuse: run %s of %s, trace %s: %s may not call %r: %r",
+        job.run_id,
+        turn.session.key,
+        job.trace_id,
+        turn.brain.agent_id,
+        name[:200],
+        reason[:500],
+    )
 
 
 def refused(call: ToolCall, decision: Decision) -> ToolResult:

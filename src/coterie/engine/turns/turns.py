@@ -16,7 +16,7 @@ from coterie.core.clock import now_iso
 from coterie.core.errors import Unavailable
 from coterie.core.events import ChatState
 from coterie.core.fence import needs_mark, speaker
-from coterie.core.message import Message, ToolCall, Usage
+from coterie.core.message import Message, ToolCall, Usage, snippet
 from coterie.core.ports import Waker
 from coterie.core.session import Session
 from coterie.core.steering import SKIPPED, backlog_text
@@ -25,7 +25,7 @@ from coterie.core.turn import Claim, InboxEntry, TurnJob, TurnState, WaitReason,
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
 from coterie.engine.turns.announcing import NO_LONGER_OWNER, results_for, shown_to
-from coterie.engine.turns.change import SNIPPET, Asked, TurnChange
+from coterie.engine.turns.change import Asked, TurnChange
 from coterie.engine.turns.drafts import draft, result
 from coterie.engine.turns.live import Live
 from coterie.engine.turns.next_up import CutShort, Resumable, Wake, next_up, who_goes_on
@@ -123,9 +123,16 @@ class Turns:
         live = self.live.open(job.run_id, session.key)
         if asked.status != "started":
             live.emit("queued", status=asked.status)
-            log.info("queue: run %s of %s, %s, trace %s", job.run_id, session.key, asked.status, job.trace_id)
+            log.info("queue: run %s of %s, trace %s, %s", job.run_id, session.key, job.trace_id, asked.status)
         if job.kind == "request":
-            log.info("ask: run %s of %s, trace %s, hop %d", job.run_id, asked.agent_id, job.trace_id, job.hop)
+            log.info(
+                "ask: run %s of %s, trace %s, for %s, hop %d",
+                job.run_id,
+                session.key,
+                job.trace_id,
+                asked.agent_id,
+                job.hop,
+            )
         self._events.session_changed(session, "message")
         self.work_for(session)
 
@@ -200,7 +207,13 @@ class Turns:
             return Again(session)
         claimed = change.claim(session, job, agent_id)
         change.hide_what_the_owner_heard(session, claimed)
-        log.info("wake: run %s, trace %s, for %d results", job.run_id, job.trace_id, len(announced))
+        log.info(
+            "wake: run %s of %s, trace %s, for %d results",
+            job.run_id,
+            session.key,
+            job.trace_id,
+            len(announced),
+        )
         change.append(session, change.consume(noted, agent_id))
         return Claimed(session, claimed, announced)
 
@@ -225,7 +238,7 @@ class Turns:
         claimed = change.claim(session, job, agent_id)
         change.hide_what_the_owner_heard(session, claimed)
         change.append(session, [draft(job, "user", "system", text, meta=quotes and {"quotes": quotes})])
-        log.info("resume: run %s, trace %s", job.run_id, job.trace_id)
+        log.info("resume: run %s of %s, trace %s", job.run_id, session.key, job.trace_id)
         return Claimed(session, claimed, shown_to(change.tx, claimed), resumed=True)
 
     def _take_up(self, change: TurnChange, session: Session, agent_id: str, job: TurnJob) -> Claimed | Again:
@@ -240,7 +253,13 @@ class Turns:
             change.give_up(session, job, NO_LONGER_OWNER)
             return Again(session)
         claimed = change.claim(session, job, agent_id)
-        log.info("recover: run %s, trace %s, attempt %d", job.run_id, job.trace_id, job.attempts + 1)
+        log.info(
+            "recover: run %s of %s, trace %s, attempt %d",
+            job.run_id,
+            session.key,
+            job.trace_id,
+            job.attempts + 1,
+        )
         return Claimed(session, claimed, shown_to(change.tx, claimed), cut_short=True)
 
     def _as_it_began(self, change: TurnChange, session: Session, job: TurnJob) -> Again:
@@ -273,7 +292,11 @@ class Turns:
         taken = await self.transact(hand, transcript)
         if taken is not None:
             log.info(
-                "steer: run %s gives way to run %s, trace %s", job.run_id, taken.job.run_id, job.trace_id
+                "steer: run %s of %s, trace %s, gives way to run %s",
+                job.run_id,
+                session.key,
+                job.trace_id,
+                taken.job.run_id,
             )
         return taken
 
@@ -340,10 +363,8 @@ class Turns:
             if not change.end(session, job, state, reason):
                 change.tell_how_it_ended(session, job, reason)
                 return
-            if messages:
-                change.append(session, messages)
-            shown = messages[-1].text if messages else ""
-            change.tx.sessions.touch(session.id, now_iso(), shown[:SNIPPET])
+            change.append(session, messages)
+            change.tx.sessions.touch(session.id, now_iso(), snippet(messages))
 
         await self.transact(save, turn.transcript)
 

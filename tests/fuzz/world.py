@@ -1,0 +1,196 @@
+"""The house that is fuzzed, and what must hold throughout: it answers, it logs no traceback, it stays small, it works."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.gateway import GatewayProcess, Rpc, running
+from tests.support.providers import PROTOCOLS, Said, words
+
+SECONDS = 60.0
+"""After which something that was not answered hangs."""
+MOST_MEMORY = 1_500_000_000
+"""Bytes; a house at rest has a tenth of it."""
+KEY = "TEST_KEY"
+ROSTER = "".join(f"    - {{name: {name}, model: {name}/m}}\n" for name in PROTOCOLS)
+
+
+NUMBERED = re.compile(rb"go #(\d+)")
+
+
+class Finding(AssertionError):
+    """Something that must not happen."""
+
+
+def config(url: str) -> str:
+    return f"""version: 1
+default_model: offline/demo
+models:
+  providers:
+    chat: {{type: openai-compatible, base_url: "{url}/v1", api_key_env: {KEY}}}
+    responses: {{type: openai-responses, base_url: "{url}/v1", api_key_env: {KEY}}}
+    anthropic: {{type: anthropic, base_url: "{url}", api_key_env: {KEY}}}
+    google: {{type: google, base_url: "{url}", api_key_env: {KEY}}}
+turns: {{concurrency: 32}}
+agents:
+  roster:
+{ROSTER}"""
+
+
+class Provider:
+    """A model server in raw bytes, for all protocols."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, bytes], bytes] = lambda protocol, body: good(protocol)
+        self.url = ""
+
+
+def good(protocol: str, said: Said = Said("good at last")) -> bytes:
+    return head(words(protocol, said))
+
+
+def head(body: bytes, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    said = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    return said.encode() + body
+
+
+def protocol_of(path: str) -> str:
+    found = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "anthropic"}
+    return found.get(path.partition("?")[0], "google")
+
+
+@contextmanager
+def provider() -> Iterator[Provider]:
+    model = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.close_connection = True
+            try:
+                self.wfile.write(model.answer(protocol_of(self.path), body))
+            except OSError:
+                pass  # it had heard enough
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128
+        daemon_threads = True
+
+    listening = Server(("127.0.0.1", 0), Handler)
+    model.url = f"http://127.0.0.1:{listening.server_address[1]}"
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield model
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+class World:
+    def __init__(self, gateway: GatewayProcess, model: Provider, patience: float) -> None:
+        self.gateway = gateway
+        self.model = model
+        self.home: Path = gateway.home
+        self.slowest = 0.0
+        """Seconds that /healthz took at most."""
+        self.scripts: dict[str, bytes] = {}
+        """What the first answer to a message is, by the number in it."""
+        model.answer = self._scripted
+        self._patience = patience
+        self._over = threading.Event()
+        self._wrong: list[str] = []
+        self._read = 0
+
+    def _scripted(self, protocol: str, body: bytes) -> bytes:
+        found = NUMBERED.findall(body)
+        raw = self.scripts.pop(found[-1].decode(), None) if found else None
+        return good(protocol) if raw is None else raw
+
+    def watch(self) -> None:
+        """Asks how it is, all the time."""
+        with httpx.Client(base_url=self.gateway.url, timeout=self._patience) as http:
+            while not self._over.wait(0.1):
+                started = time.monotonic()
+                try:
+                    if http.get("/healthz").status_code != 200:
+                        self._wrong.append("/healthz is not 200")
+                except httpx.HTTPError as error:
+                    self._wrong.append(f"/healthz did not answer in {self._patience} s: {error!r}")
+                self.slowest = max(self.slowest, time.monotonic() - started)
+
+    def check(self) -> None:
+        """Raises what has gone wrong since the last look."""
+        if self.gateway.process.poll() is not None:
+            raise Finding(f"the gateway ended: {self.gateway.log.read_text(errors='replace')[-3000:]}")
+        with self.gateway.log.open(errors="replace") as log:
+            log.seek(self._read)
+            said = log.read()
+        self._read += len(said.encode("utf-8", "replace"))
+        if "Traceback (most recent call last)" in said:
+            raise Finding("in the log: " + said[said.index("Traceback (most recent call last)") :][:6000])
+        if self._wrong:
+            raise Finding("; ".join(self._wrong[:3]))
+        if (size := memory(self.gateway.process.pid)) > MOST_MEMORY:
+            raise Finding(f"the gateway takes {size / 1e6:.0f} MB")
+
+    def works(self) -> None:
+        """A turn, a memory, a list; every wire."""
+        self.model.answer = lambda protocol, body: good(protocol)
+        with self.gateway.rpc() as rpc:
+            say(rpc, "agent:main:dm:afterwards", "hello")
+            for name in PROTOCOLS:
+                assert say(rpc, f"agent:{name}:dm:afterwards", "hello")["text"] == "good at last"
+            rpc.call("memory.remember", agent_id="main", content="The spare key lies under the blue pot.")
+            found = rpc.call("memory.recall", agent_id="main", query="where is the spare key")
+            assert "blue pot" in str(found)
+            assert len(rpc.call("agents.list")["agents"]) >= 1
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+def say(rpc: Rpc, session: str, text: str) -> dict[str, Any]:
+    run_id = rpc.call("chat.send", session=session, message=text)["run_id"]
+    return rpc.wait_for("chat", seconds=SECONDS, run_id=run_id, state="final")
+
+
+def memory(pid: int) -> int:
+    """Bytes that a process has at this moment."""
+    try:
+        said = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmRSS:\s+(\d+) kB", said)
+    return int(found[1]) * 1024 if found else 0
+
+
+@contextmanager
+def opened(home: Path, patience: float) -> Iterator[World]:
+    """A house with one agent per wire, watched until the block ends."""
+    home.mkdir(parents=True)
+    with provider() as model:
+        (home / "agent.yaml").write_text(config(model.url))
+        with running(home, **{KEY: "sk-test-0123456789"}) as gateway:
+            world = World(gateway, model, patience)
+            watcher = threading.Thread(target=world.watch)
+            watcher.start()
+            try:
+                yield world
+            finally:
+                world.stop()
+                watcher.join()
