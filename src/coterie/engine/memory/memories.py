@@ -293,7 +293,7 @@ class MemoryHandle:
     ) -> Memory:
         """Stored, indexed and on disk when this returns. The same id again returns what it stored first."""
         at = now_iso()
-        memory = Memory(
+        noted = Memory(
             id=memory_id or uuid.uuid4().hex,
             agent_id=self._owner,
             scope=scope_for(scope, self._reader.agent_id, default=default_scope),
@@ -306,24 +306,28 @@ class MemoryHandle:
             updated_at=at,
             audience=self._reader.audience,
         )
-        vectors, model = self._memories.vectors([memory.content])
+        vectors, model = self._memories.vectors([noted.content])
+        memory = noted
         first: Memory | None = None
 
         def save(tx: Any) -> None:
-            nonlocal first
+            nonlocal memory, first
             first = None if memory_id is None else tx.memories.get(self._reader, memory_id)
             if first is not None:
                 return
-            self._require_owner(tx, self._owner)
+            older = None if supersedes is None else self._supersedable(tx, supersedes)
+            if older is not None and self._reader.agent_id is None:
+                # What somebody knows stays theirs when it is put right: they may see nobody else's.
+                memory = replace(noted, agent_id=older.agent_id)
+            self._require_owner(tx, memory.agent_id)
             tx.memories.add([memory], vectors, model)
-            if supersedes is not None:
-                older = self._changeable(tx, supersedes)
-                tx.memories.save(replace(older, superseded_by=memory.id, updated_at=at), None, None)
+            if older is not None:
+                tx.memories.supersede(older, memory)
 
         self._memories.write(save)
         if first is not None:
             return first
-        self._memories.changed(self._owner, "remembered", id=memory.id)
+        self._memories.changed(memory.agent_id, "remembered", id=memory.id)
         return memory
 
     def update(
@@ -343,7 +347,7 @@ class MemoryHandle:
         after: Memory | None = None
 
         def save(tx: Any) -> None:
-            nonlocal after, vectors, model
+            nonlocal after
             before = self._changeable(tx, memory_id)
             at = now_iso()
             after = replace(
@@ -357,34 +361,28 @@ class MemoryHandle:
                 pinned_at=before.pinned_at if pinned is None else (at if pinned else None),
                 updated_at=at,
             )
-            if after.scope == "private" and after.agent_id != self._reader.agent_id:
-                raise InvalidRequest(
-                    f"this memory belongs to {after.agent_id}; only as {after.agent_id} can it be made private",
-                    details={"field": "scope"},
-                )
-            if content is None:
-                vectors, model = self._memories.vectors([after.content])
-            tx.memories.save(after, vectors[0], model)
+            tx.memories.save(after, (vectors[0], model) if vectors else None)
 
         self._memories.write(save)
         assert after is not None
-        self._memories.changed(after.agent_id, "updated", id=memory_id)
+        self._memories.changed(after.agent_id, "updated", id=after.id)
         return after
 
-    def forget(self, memory_id: str, *, own: bool = False) -> Memory:
-        """For good. With `own`, only what belongs to this reader."""
+    def forget(self, memory_id: str) -> Memory:
+        """For good, with what it took the place of."""
         gone: list[Memory] = []
 
         def remove(tx: Any) -> None:
             found = self._changeable(tx, memory_id)
-            if own and found.agent_id != self._reader.agent_id:
-                raise Conflict(f"the memory {memory_id} belongs to another agent")
-            older = [m for m in tx.memories.history(self._reader, memory_id) if m.agent_id == found.agent_id]
-            gone[:] = [found, *older]
+            # What its owner noted before goes with it, seen from here or not: it is the same fact.
+            older = tx.memories.history(
+                replace(self._reader, agent_id=found.agent_id, owners=None), found.id, None
+            )
+            gone[:] = [found, *(m for m in older if m.agent_id == found.agent_id and self._may_change(m))]
             tx.memories.remove([memory.id for memory in gone])
 
         self._memories.write(remove)
-        self._memories.changed(gone[0].agent_id, "forgotten", id=memory_id)
+        self._memories.changed(gone[0].agent_id, "forgotten", id=gone[0].id)
         return gone[0]
 
     # Looking
@@ -453,8 +451,7 @@ class MemoryHandle:
     def history(self, memory_id: str) -> list[Memory]:
         """What a memory took the place of, newest first."""
         with self._memories.read() as tx:
-            self._visible(tx, memory_id)
-            found: list[Memory] = tx.memories.history(self._reader, memory_id)
+            found: list[Memory] = tx.memories.history(self._reader, self._visible(tx, memory_id).id)
             return found
 
     def pinned(self) -> list[Memory]:
@@ -586,18 +583,53 @@ class MemoryHandle:
             raise NotFound(f"there is no active agent {agent_id!r}")
 
     def _visible(self, tx: Any, memory_id: str) -> Memory:
+        """By its id, or by as much of its beginning as no other has that this reader sees."""
         found: Memory | None = tx.memories.get(self._reader, memory_id)
+        if found is None:
+            ids, count = tx.memories.beginning(self._reader, memory_id)
+            if count > 1:
+                raise Conflict(
+                    f"{count} memories have an id that begins with {memory_id[:100]!r}; give more of it",
+                    details={"count": count},
+                )
+            found = tx.memories.get(self._reader, ids[0]) if ids else None
         if found is None:
             raise NotFound(f"there is no memory {memory_id[:100]!r} here")
         return found
 
     def _changeable(self, tx: Any, memory_id: str) -> Memory:
-        found = self._visible(tx, memory_id)
+        """To be edited, hidden or deleted: for each the same right is needed."""
+        seen = self._visible(tx, memory_id)
+        found: Memory | None = tx.memories.held(self._reader, seen.id)
+        if found is None:
+            raise NotFound(f"there is no memory {memory_id[:100]!r} here")
         if is_outside(self._reader.audience) and found.audience != self._reader.audience:
-            raise Conflict(f"the memory {memory_id} is the owner's")
+            raise Conflict(f"the memory {found.id} is the owner's")
+        if not self._may_change(found):
+            raise Conflict(f"the memory {found.id} belongs to another agent: {found.agent_id}")
         if found.file is not None:
             raise Conflict(f"this is a part of {found.file}; edit the file")
         return found
+
+    def _may_change(self, memory: Memory) -> bool:
+        """An agent changes its own, for whoever it was learnt from; nobody in particular, all that they see."""
+        if is_outside(self._reader.audience) and memory.audience != self._reader.audience:
+            return False
+        return self._reader.agent_id in (None, memory.agent_id)
+
+    def _supersedable(self, tx: Any, memory_id: str) -> Memory:
+        """What holds now: two that took the place of one would both hold."""
+        older = self._changeable(tx, memory_id)
+        if older.superseded_by is None:
+            return older
+        head = tx.memories.newest(self._reader, older)
+        raise Conflict(
+            f"the memory {older.id} was superseded already"
+            + (
+                f", by {head.id}; supersede that one" if head is not None else " by one that is not seen here"
+            ),
+            details=None if head is None else {"superseded_by": head.id},
+        )
 
 
 def portable(memory: Memory) -> dict[str, Any]:

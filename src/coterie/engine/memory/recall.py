@@ -166,7 +166,7 @@ class TurnMemory:
         return await asyncio.to_thread(look)
 
     async def forget(self, memory_id: str) -> None:
-        await asyncio.to_thread(self._handle.forget, memory_id, own=True)
+        await asyncio.to_thread(self._handle.forget, memory_id)
 
     async def log(self, text: str) -> str:
         return await asyncio.to_thread(self._handle.note, text)
