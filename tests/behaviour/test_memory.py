@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from coterie.app import opened
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
@@ -451,14 +451,49 @@ def test_any_text_survives_both_formats(contents: list[str]) -> None:
         assert list(memory_text.read(memory_text.write(entries, form), form)) == entries
 
 
-def test_an_import_with_a_mistake_stores_nothing_of_its_batch(house: Open) -> None:
+def test_an_import_with_a_mistake_stores_nothing(house: Open) -> None:
+    fine = [{"content": f"fine {n}"} for n in range(3_000)]
     with house() as gateway:
         handle = gateway.memories.as_("dot")
-        with pytest.raises(CoterieError):
-            handle.import_([{"content": "fine"}, {"content": ""}])
-        with pytest.raises(CoterieError):
-            handle.import_([{"content": "fine"}, {"content": "x", "agent_id": "nobody"}])
-        assert handle.page()[0] == []
+        for wrong in (
+            {"content": ""},
+            {"content": "x", "agent_id": "nobody"},
+            {"content": "x", "created_at": "soon"},
+            {"content": "x", "scope": "archived"},
+            {"content": "x", "audience": "somebody"},
+            {"content": "x", "agent_id": "rose"},
+        ):
+            with pytest.raises(CoterieError, match="entry 3001"):
+                handle.import_([*fine, wrong])
+        assert handle.page()[0] == [] and gateway.memories.as_("rose").page()[0] == []
+
+
+def test_an_id_that_comes_twice_is_stored_once(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        done = handle.import_([{"id": "one", "content": "the first"}, {"id": "one", "content": "the second"}])
+        assert (done.added, done.present) == (1, 1)
+        assert handle.get("one").content == "the first"
+
+
+def test_no_write_of_an_import_is_large(house: Open) -> None:
+    rows: list[int] = []
+
+    def watch(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
+        if statement.startswith("INSERT INTO memories ("):
+            rows.append(sum(len(row[3]) for row in parameters))
+            assert len(parameters) <= 1_000 and (rows[-1] <= 300_000 or len(parameters) == 1)
+
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        with gateway.store.read() as tx:
+            engine = tx.connection.engine
+        event.listen(engine, "before_cursor_execute", watch)
+        entries = [{"content": f"load {n}"} for n in range(3_000)]
+        entries += [{"content": "heavy " * 15_000} for _ in range(8)]
+        assert handle.import_(entries).added == 3_008
+        event.remove(engine, "before_cursor_execute", watch)
+    assert len(rows) > 5
 
 
 # What was there before

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -41,6 +42,9 @@ _COLUMNS = (
     _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by, _m.c.audience,
 )  # fmt: skip
 BATCH = 500
+_PLAIN = tuple(field.name for field in fields(Memory) if field.name not in ("tags", "audience"))
+_plain = attrgetter(*_PLAIN)
+_INDEXED = ("number", "memory_id", "owner", "private", "thread", "place", "moment", "vector", "model", "audience")  # fmt: skip
 
 
 class MemoryRows:
@@ -54,7 +58,8 @@ class MemoryRows:
         """Rows, full text and vectors in one go. What a newer one took the place of is in no index."""
         if not memories:
             return
-        self._insert(_m, [_values(memory) for memory in memories])
+        rows = [(*_plain(m), _tags(m), _stored(m.audience)) for m in memories]
+        self._insert(_m, (*_PLAIN, "tags_json", "audience"), rows)
         holding = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.superseded_by is None]
         self._index(holding, model)
 
@@ -426,43 +431,31 @@ class MemoryRows:
         if not entries:
             return
         last: dict[tuple[str, str], int] = {}
-        rows: list[dict[str, Any]] = []
-        for memory, vector in entries:
+        rows: list[tuple[Any, ...]] = []
+        texts: list[dict[str, Any]] = []
+        for (memory, vector), number in zip(entries, self._numbers(len(entries)), strict=True):
             place = (places or {}).get(memory.id)
             if place is None:
                 place = self._next_place(memory, last)
+            private, moment, audience = memory.scope == "private", memory.moment, _stored(memory.audience)
             rows.append(
-                {
-                    "memory_id": memory.id,
-                    "owner": memory.agent_id,
-                    "private": memory.scope == "private",
-                    "thread": memory.thread,
-                    "place": place,
-                    "moment": memory.moment,
-                    "vector": vector,
-                    "model": None if vector is None else model,
-                    "audience": _stored(memory.audience),
-                }
-            )
-        for row, number in zip(rows, self._numbers(len(rows)), strict=True):
-            row["number"] = number
-        self._insert(_i, rows)
-        full_text.put(
-            self._connection,
-            [
-                full_text.entry_of(row["number"], row, memory.content, memory.tags)
-                for row, (memory, _) in zip(rows, entries, strict=True)
-            ],
-        )
+                (
+                    number, memory.id, memory.agent_id, private, memory.thread, place, moment, vector,
+                    None if vector is None else model, audience,
+                )
+            )  # fmt: skip
+            about = {"owner": memory.agent_id, "private": private, "moment": moment, "audience": audience}
+            texts.append(full_text.entry_of(number, about, memory.content, memory.tags))
+        self._insert(_i, _INDEXED, rows)
+        full_text.put(self._connection, texts)
 
-    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _insert(self, table: Table, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
         """As `insert(table)`, without a look at every parameter of every row: imports have many."""
-        columns = list(rows[0])
         mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
         statement = (
             f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
         )
-        self._connection.exec_driver_sql(statement, [tuple(row.values()) for row in rows])
+        self._connection.exec_driver_sql(statement, rows)
 
     def _numbers(self, count: int) -> Sequence[int]:
         """Numbers that were never used, in order."""
@@ -538,6 +531,10 @@ def _stored(audience: str) -> str | None:
 
 def _values(memory: Memory) -> dict[str, Any]:
     return {**_MEMORY.values(memory), "audience": _stored(memory.audience)}
+
+
+def _tags(memory: Memory) -> str | None:
+    return json.dumps(memory.tags, ensure_ascii=False) if memory.tags else None
 
 
 def _narrowed(filters: Filters) -> ColumnElement[bool]:

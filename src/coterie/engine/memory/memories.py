@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from coterie.config import Embeddings
 from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
-from coterie.core.audience import OWNER, is_outside
+from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, Unavailable
 from coterie.core.memory import (
@@ -29,14 +27,15 @@ from coterie.core.memory import (
     Turns,
     check_content,
     check_tags,
+    moment,
     scope_for,
 )
 from coterie.core.ports import Embedder
-from coterie.core.session import check_audience
 from coterie.engine.events import Events
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import Workspace
 from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
+from coterie.engine.memory.importing import Imported, Reading, carry_in
 from coterie.engine.memory.search import MemorySearch, Mode
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.memory")
 
-IMPORT_BATCH = 2_000
+EXPORT_PAGE = 2_000
 REINDEX_BATCH = 256
 REINDEX_PAUSE = 0.02
 """Between two batches in the background, so that others get their turn."""
@@ -52,7 +51,6 @@ RETRY_SECONDS = 60
 BUSY_TRIES = 20
 MODEL = "memory_model"
 """Under this key the store says whose vectors it holds."""
-_TIMES = ("occurred_at", "created_at", "updated_at", "pinned_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +61,6 @@ class Progress:
     pending: int
     total: int
     problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    added: int
-    present: int
-    """Whose id was there already: left as they are."""
 
 
 class Memories:
@@ -489,67 +480,31 @@ class MemoryHandle:
                     owner=owner,
                     superseded=True,
                     files=False,
-                    limit=IMPORT_BATCH,
+                    limit=EXPORT_PAGE,
                     after=after,
                 )
             yield from map(portable, page)
-            if len(page) < IMPORT_BATCH:
+            if len(page) < EXPORT_PAGE:
                 return
             after = (page[-1].created_at, page[-1].id)
 
     def import_(self, entries: Iterable[Mapping[str, Any]]) -> Imported:
-        """In batches, each whole or not at all. Nothing is merged: an id that is there already is left alone."""
-        added = present = 0
-        for batch in _batches(entries):
-            at = now_iso()
-            memories = [self._read_portable(entry, at) for entry in batch]
-            vectors, model = self._memories.vectors([memory.content for memory in memories])
-            new: list[tuple[Memory, bytes | None]] = []
-            given = [str(entry["id"]) for entry in batch if entry.get("id")]
-
-            def save(
-                tx: Any,
-                memories: Sequence[Memory] = memories,
-                vectors: Sequence[bytes | None] = vectors,
-                model: str | None = model,
-                new: list[tuple[Memory, bytes | None]] = new,
-                given: Sequence[str] = given,
-            ) -> None:
-                for owner in {memory.agent_id for memory in memories}:
-                    self._require_owner(tx, owner)
-                taken = tx.memories.taken(given)
-                new[:] = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.id not in taken]
-                tx.memories.add([m for m, _ in new], [v for _, v in new], model)
-
-            self._memories.write(save)
-            added += len(new)
-            present += len(memories) - len(new)
-        if added:
-            self._memories.changed(self._reader.agent_id, "imported", count=added)
-        return Imported(added, present)
-
-    def _read_portable(self, entry: Mapping[str, Any], at: str) -> Memory:
-        """One line of an import: what `remember` takes, and what an export adds to it."""
-        owner = str(entry.get("agent_id") or self._owner)
-        if owner != self._owner:
-            owner = self._memories.as_agent(owner)._owner  # it must exist and be active
-        times = {field: moment(entry[field], field) for field in _TIMES if entry.get(field)}
-        created = times.get("created_at") or at
-        return Memory(
-            id=str(entry.get("id") or secrets.token_hex(16)),
-            agent_id=owner,
-            scope=scope_for(entry.get("scope"), owner, default="global"),
-            content=check_content(str(entry["content"])),
-            tags=check_tags(entry["tags"]) if entry.get("tags") else (),
-            thread=entry.get("thread"),
-            source_ref=entry.get("source_ref"),
-            occurred_at=times.get("occurred_at"),
-            created_at=created,
-            updated_at=times.get("updated_at") or created,
-            pinned_at=times.get("pinned_at"),
-            superseded_by=entry.get("superseded_by"),
-            audience=check_audience(str(entry.get("audience") or OWNER)),
+        """All is read before anything is stored. Nothing is merged: an id that is there already is left alone."""
+        reading = Reading(
+            self._owner,
+            self._reader.agent_id is not None,
+            lambda name: self._memories.as_agent(name)._owner,  # it must exist and be active
+            now_iso(),
         )
+        memories = list(reading.all(entries))
+        added = present = 0
+        try:
+            for new, there in carry_in(self._memories, memories, reading.given, self._require_owner):
+                added, present = added + new, present + there
+        finally:
+            if added:
+                self._memories.changed(self._reader.agent_id, "imported", count=added)
+        return Imported(added, present)
 
     # Files
 
@@ -652,21 +607,6 @@ def portable(memory: Memory) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def moment(value: Any, field: str) -> str | None:
-    """An ISO 8601 time in UTC, so that text order is time order; without a zone it is taken for UTC."""
-    if value is None or value == "":
-        return None
-    text = str(value).strip()
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"{text[:100]!r} is not a time; write it as in 2026-05-01T12:00:00Z", details={"field": field}
-        ) from None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    return found.isoformat().replace("+00:00", "Z")
-
-
 def _ignored(_: object) -> None:
     return None
 
@@ -684,14 +624,3 @@ def _cursor(after: str | None) -> tuple[str, str] | None:
     if not bar:
         raise InvalidRequest("that is not a place to go on from", details={"field": "after"})
     return created, memory_id
-
-
-def _batches(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    batch: list[Mapping[str, Any]] = []
-    for entry in entries:
-        batch.append(entry)
-        if len(batch) == IMPORT_BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
