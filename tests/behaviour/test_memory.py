@@ -359,6 +359,20 @@ def test_near_duplicates_collapse_and_their_rows_stay(house: Open) -> None:
         assert len(gateway.memories.as_("dot").page()[0]) == 5
 
 
+def test_what_differs_in_a_number_or_a_not_stays_two_and_of_the_same_the_newer_is_shown(house: Open) -> None:
+    ferry = "on weekdays in winter the small green ferry to the island leaves from the old quay behind the fish market"
+    with house() as gateway:
+        for said in (f"{ferry} at 7", f"{ferry} at 8", ferry.replace("leaves", "never leaves")):
+            tell(gateway, "dot", said)
+        assert len(texts(gateway, "dot", "when does the ferry to the island leave?")) == 3
+        handle = gateway.memories.as_("hermit")
+        older = tell(gateway, "hermit", "The anchor is rusty!", occurred_at="2026-01-02")
+        newer = tell(gateway, "hermit", "the anchor is rusty", occurred_at="2026-03-04")
+        tell(gateway, "hermit", "The anchor is rusty.", occurred_at="2025-05-06")
+        assert [hit.memory.id for hit in handle.recall("rusty anchor")] == [newer]
+        assert [hit.memory.id for hit in handle.recall("rusty anchor in January 2026")] == [older]
+
+
 def test_a_newer_fact_takes_the_place_of_an_older_one(house: Open) -> None:
     with house() as gateway:
         handle = gateway.memories.as_("dot")

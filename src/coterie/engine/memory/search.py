@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from coterie.core.duplicates import Found, distinct
 from coterie.core.errors import Unavailable
 from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
-from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank, speakers
+from coterie.core.ranking import Known, Passage, Question, Ranked, rank, speakers
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store
@@ -191,10 +192,20 @@ def _passage(reader: Reader, number: int, place: int, memory: Memory, similarity
 
 
 def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) -> list[Hit]:
-    """Near-duplicates collapse into the best of them; their rows stay."""
-    by_key = {one.key: one for one in ranked[: limit * 5]}
-    kept = distinct(((key, memories[int(key)].content) for key in by_key), limit)
-    return [Hit(memories[int(key)], by_key[key].score, by_key[key].via, by_key[key].strong) for key in kept]
+    """Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
+    by_key = {int(one.key): one for one in ranked[: limit * 5]}
+    shown = distinct(
+        (Found(key, memories[key].content, _newness(memories[key], one)) for key, one in by_key.items()),
+        limit,
+    )
+    return [
+        Hit(memories[key], by_key[best].score, by_key[key].via, by_key[best].strong) for key, best in shown
+    ]
+
+
+def _newness(memory: Memory, one: Ranked) -> tuple[object, ...]:
+    """What happened at the time that was asked for comes before what happened later."""
+    return "time" in one.via, memory.moment, memory.created_at
 
 
 def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
