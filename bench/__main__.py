@@ -14,7 +14,7 @@ import sys
 from bench.first_turn import PEERS
 from bench.row import Row, markdown, missed, plain
 
-GROUPS = ("start", "registry", "turns", "disk", "delegation", "memory", "size")
+GROUPS = ("start", "registry", "turns", "disk", "delegation", "memory", "importing", "size")
 """One module each, with `run() -> list[Row]`."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from coterie.app import opened
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
@@ -101,11 +102,139 @@ def test_what_another_owns_cannot_be_reached_by_its_id(house: Open) -> None:
                 with pytest.raises(NotFound):
                     attempt(handle)
         assert gateway.memories.as_("dot").get(secret).content == "the boat key"
-        shared = tell(gateway, "dot", "for all")
-        with pytest.raises(Conflict):
-            gateway.memories.as_("rose").forget(shared, own=True)
-        with pytest.raises(InvalidRequest):
-            gateway.memories.as_("rose").update(shared, scope="private")
+
+
+CHANGES: tuple[Callable[[MemoryHandle, str], object], ...] = (
+    lambda h, one: h.forget(one),
+    lambda h, one: h.remember("there is no boat", scope="global", supersedes=one),
+    lambda h, one: h.update(one, content="there is no boat"),
+    lambda h, one: h.update(one, scope="private"),
+    lambda h, one: h.update(one, scope="global"),
+    lambda h, one: h.update(one, tags=["other"]),
+    lambda h, one: h.update(one, occurred_at="1999-01-01"),
+    lambda h, one: h.update(one, pinned=True),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_an_agent_may_not_forget_it_cannot_hide_or_change(
+    house: Open, change: Callable[[MemoryHandle, str], object]
+) -> None:
+    with house() as gateway:
+        shared = tell(gateway, "dot", "the boat is blue")
+        before = gateway.memories.as_("dot").get(shared)
+        with pytest.raises(Conflict, match="belongs to another agent: dot"):
+            change(gateway.memories.as_("rose"), shared)
+        assert gateway.memories.as_("dot").page(superseded=True)[0] == [before]
+        assert texts(gateway, "friend", "boat") == set()
+        assert texts(gateway, None, "boat") == {"the boat is blue"}
+        change(gateway.memories.as_("dot"), shared)
+
+
+def test_what_nobody_in_particular_puts_right_stays_its_owners(house: Open) -> None:
+    with house() as gateway:
+        first = tell(gateway, "hermit", "the boat lies in Kiel")
+        second = gateway.memories.as_nobody().remember("the boat lies in Rostock", supersedes=first)
+        assert second.agent_id == "hermit"
+        assert texts(gateway, "hermit", "where is the boat?") == {"the boat lies in Rostock"}
+
+
+def test_a_memory_is_superseded_once(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        first = handle.remember("the boat lies in Kiel")
+        second = handle.remember("the boat lies in Lübeck", supersedes=first.id)
+        third = handle.remember("the boat lies in Rostock", supersedes=second.id)
+        with pytest.raises(Conflict, match=third.id) as refused:
+            handle.remember("the boat lies in Bremen", supersedes=first.id)
+        assert refused.value.details == {"superseded_by": third.id}
+        assert texts(gateway, "dot", "where does the boat lie?") == {"the boat lies in Rostock"}
+        assert len(handle.page(superseded=True)[0]) == 3
+        hidden = handle.remember("the boat lies at home", scope="private", supersedes=third.id)
+        with pytest.raises(Conflict, match="not seen here") as refused:
+            gateway.memories.as_nobody().remember("the boat lies in Bremen", supersedes=first.id)
+        assert hidden.id not in str(refused.value) and refused.value.details is None
+
+
+def test_of_many_who_supersede_at_once_one_does(house: Open) -> None:
+    with house() as gateway, ThreadPoolExecutor(6) as pool:
+        handle = gateway.memories.as_("dot")
+        for number in range(5):
+            older = handle.remember(f"harbour {number} is open")
+
+            def attempt(n: int, older: str = older.id) -> bool:
+                try:
+                    if n % 3 == 2:
+                        handle.update(older, tags=[f"t{n}"])
+                        return False
+                    handle.remember(f"harbour is closed, says {n}", supersedes=older)
+                    return True
+                except Conflict:
+                    return False
+
+            assert sum(pool.map(attempt, range(6))) == 1
+        holding = handle.page()[0]
+        assert len(holding) == 5 and all("closed" in memory.content for memory in holding)
+        assert len(handle.page(superseded=True)[0]) == 10
+
+
+def test_a_long_history_is_forgotten_to_its_end(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        newest = handle.remember("the mast measures 0 feet", scope="private")
+        for number in range(1, 120):
+            newest = handle.remember(f"the mast measures {number} feet", supersedes=newest.id)
+        gateway.memories.as_nobody().forget(newest.id)
+        assert handle.page(superseded=True)[0] == []
+
+
+def test_what_somebody_elses_memory_took_the_place_of_holds_again_without_it(house: Open) -> None:
+    """As an older Coterie left it."""
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        for sign, whose in (("red", "rose"), ("green", "hermit")):
+            mine = tell(gateway, "dot", f"the {sign} boat is seaworthy")
+            other = tell(gateway, whose, f"the {sign} boat is a wreck")
+            with gateway.store.write() as tx:
+                tx.memories.supersede(handle.get(mine), handle.get(other))
+            assert f"the {sign} boat is seaworthy" not in texts(gateway, "dot", f"{sign} boat")
+            if whose == "rose":
+                gateway.memories.as_("rose").forget(other)
+            else:
+                gateway.registry.delete("hermit")
+                gateway.registry.purge("hermit")
+            assert f"the {sign} boat is seaworthy" in texts(gateway, "dot", f"{sign} boat")
+            assert handle.get(mine).superseded_by is None
+
+
+def test_ids_can_be_shortened_to_what_is_unique_of_what_one_sees(house: Open) -> None:
+    entries = [
+        {"id": "abc1", "content": "the first boat"},
+        {"id": "ABC2", "content": "the second boat"},
+        {"id": "abd%_", "content": "the third boat"},
+        {"id": "ab", "content": "the fourth boat"},
+        {"id": "abc9", "content": "a secret boat", "agent_id": "rose", "scope": "private"},
+    ]
+    with house() as gateway:
+        gateway.memories.as_nobody().import_([{"agent_id": "dot", **entry} for entry in entries])
+        handle = gateway.memories.as_("dot")
+        assert handle.get("abc").id == "abc1"
+        assert handle.get("ab").id == "ab"
+        assert handle.get("A").id == "ABC2"
+        assert handle.get("abd%").id == "abd%_"
+        for start in ("abc9", "b", "a%", "ab_", "abc%"):
+            with pytest.raises(NotFound):
+                handle.get(start)
+        with pytest.raises(Conflict, match="3 memories") as many:
+            handle.forget("a")
+        assert many.value.details == {"count": 3}
+        with pytest.raises(Conflict, match="2 memories"):
+            gateway.memories.as_("rose").get("abc")
+        assert handle.update("abd", tags=["x"]).id == "abd%_"
+        newer = handle.remember("the fifth boat", supersedes="abd")
+        assert [m.id for m in handle.history(newer.id[:20])] == ["abd%_"]
+        assert handle.forget("abc").id == "abc1"
+        assert gateway.memories.as_("rose").get("abc9").content == "a secret boat"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +359,20 @@ def test_near_duplicates_collapse_and_their_rows_stay(house: Open) -> None:
         assert len(gateway.memories.as_("dot").page()[0]) == 5
 
 
+def test_what_differs_in_a_number_or_a_not_stays_two_and_of_the_same_the_newer_is_shown(house: Open) -> None:
+    ferry = "on weekdays in winter the small green ferry to the island leaves from the old quay behind the fish market"
+    with house() as gateway:
+        for said in (f"{ferry} at 7", f"{ferry} at 8", ferry.replace("leaves", "never leaves")):
+            tell(gateway, "dot", said)
+        assert len(texts(gateway, "dot", "when does the ferry to the island leave?")) == 3
+        handle = gateway.memories.as_("hermit")
+        older = tell(gateway, "hermit", "The anchor is rusty!", occurred_at="2026-01-02")
+        newer = tell(gateway, "hermit", "the anchor is rusty", occurred_at="2026-03-04")
+        tell(gateway, "hermit", "The anchor is rusty.", occurred_at="2025-05-06")
+        assert [hit.memory.id for hit in handle.recall("rusty anchor")] == [newer]
+        assert [hit.memory.id for hit in handle.recall("rusty anchor in January 2026")] == [older]
+
+
 def test_a_newer_fact_takes_the_place_of_an_older_one(house: Open) -> None:
     with house() as gateway:
         handle = gateway.memories.as_("dot")
@@ -307,6 +450,7 @@ def test_an_export_comes_back_exactly(house: Open, tmp_path: Path) -> None:
         again = there.import_(entries)
         assert (again.added, again.present) == (0, 3)
         assert len(list(there.export())) == 3
+        assert texts(other, "dot", "quotes heading tail newer pinned") == {"newer", "pinned"}
 
 
 @settings(max_examples=50, deadline=None)
@@ -321,14 +465,49 @@ def test_any_text_survives_both_formats(contents: list[str]) -> None:
         assert list(memory_text.read(memory_text.write(entries, form), form)) == entries
 
 
-def test_an_import_with_a_mistake_stores_nothing_of_its_batch(house: Open) -> None:
+def test_an_import_with_a_mistake_stores_nothing(house: Open) -> None:
+    fine = [{"content": f"fine {n}"} for n in range(3_000)]
     with house() as gateway:
         handle = gateway.memories.as_("dot")
-        with pytest.raises(CoterieError):
-            handle.import_([{"content": "fine"}, {"content": ""}])
-        with pytest.raises(CoterieError):
-            handle.import_([{"content": "fine"}, {"content": "x", "agent_id": "nobody"}])
-        assert handle.page()[0] == []
+        for wrong in (
+            {"content": ""},
+            {"content": "x", "agent_id": "nobody"},
+            {"content": "x", "created_at": "soon"},
+            {"content": "x", "scope": "archived"},
+            {"content": "x", "audience": "somebody"},
+            {"content": "x", "agent_id": "rose"},
+        ):
+            with pytest.raises(CoterieError, match="entry 3001"):
+                handle.import_([*fine, wrong])
+        assert handle.page()[0] == [] and gateway.memories.as_("rose").page()[0] == []
+
+
+def test_an_id_that_comes_twice_is_stored_once(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        done = handle.import_([{"id": "one", "content": "the first"}, {"id": "one", "content": "the second"}])
+        assert (done.added, done.present) == (1, 1)
+        assert handle.get("one").content == "the first"
+
+
+def test_no_write_of_an_import_is_large(house: Open) -> None:
+    rows: list[int] = []
+
+    def watch(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
+        if statement.startswith("INSERT INTO memories ("):
+            rows.append(sum(len(row[3]) for row in parameters))
+            assert len(parameters) <= 1_000 and (rows[-1] <= 300_000 or len(parameters) == 1)
+
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        with gateway.store.read() as tx:
+            engine = tx.connection.engine
+        event.listen(engine, "before_cursor_execute", watch)
+        entries = [{"content": f"load {n}"} for n in range(3_000)]
+        entries += [{"content": "heavy " * 15_000} for _ in range(8)]
+        assert handle.import_(entries).added == 3_008
+        event.remove(engine, "before_cursor_execute", watch)
+    assert len(rows) > 5
 
 
 # What was there before

@@ -77,6 +77,38 @@ def test_what_was_said_on_monday_is_recalled_on_friday_in_another_session(home: 
     run(story())
 
 
+def test_a_conversation_is_recalled_once_and_silence_not_at_all(home: Path) -> None:
+    def reply(request: ModelRequest) -> Scripted:
+        asked = last_user(request)
+        if request.messages[-1].role == "tool":
+            return f"Heard: {request.messages[-1].text}" if asked.startswith("find") else "Understood."
+        if asked.startswith("find "):
+            return call("memory_recall", {"query": asked[5:]})
+        return call("system_time", {}) if "lighthouse" in asked else "Understood."
+
+    async def story() -> None:
+        model = FunctionModel(reply)
+        async with household(home, model, roster=ROSTER) as house:
+            for said in (
+                "the lighthouse keeper is called Ann",
+                "the lighthouse has a red door",
+                *(f"we had soup number {n}" for n in range(6)),
+                "the lighthouse keeper has a dog",
+            ):
+                await talk(house, "dot", said)
+            await talk(house, "dot", "what of the lighthouse keeper?", "other")
+            lines = [line for line in recalled(model).splitlines() if "conversation" in line]
+            assert len(lines) == 1 and "called Ann" in lines[0] and "has a dog" in lines[0]
+            assert lines[0].count("called Ann") == 1 and lines[0].count("has a red door") == 1
+            assert "assistant:  /" not in lines[0] and not lines[0].endswith("assistant: ")
+            found = (await talk(house, "dot", "find lighthouse keeper", "third")).removeprefix("Heard: ")
+            told = json.loads(found)["conversations"]
+            assert len({one["session"] for one in told}) == len(told)
+            assert all(message["text"] for one in told for message in one["messages"])
+
+    run(story())
+
+
 def test_the_offline_model_shows_its_memory(home: Path) -> None:
     async def story() -> None:
         async with household(home, OfflineModel(), roster=ROSTER) as house:

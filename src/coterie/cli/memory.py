@@ -16,7 +16,7 @@ from coterie.core.audience import OWNER
 
 app = typer.Typer(help="Carry memories in and out, count them, index them again.", no_args_is_help=True)
 
-CHUNK = 500
+CHUNK = 2_000
 """Entries of an import that are sent at once; after each, the bar moves."""
 AsAgent = Annotated[
     str | None,

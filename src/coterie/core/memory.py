@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from coterie.core.agent import MAIN, AgentSpec
@@ -141,6 +142,21 @@ def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     if len(kept) > MAX_TAGS:
         raise InvalidRequest(f"a memory has at most {MAX_TAGS} tags", details={"field": "tags"})
     return kept
+
+
+def moment(value: Any, field: str) -> str | None:
+    """An ISO 8601 time in UTC, so that text order is time order; without a zone it is taken for UTC."""
+    if value is None or value == "":
+        return None
+    text = str(value).strip()
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text[:100]!r} is not a time; write it as in 2026-05-01T12:00:00Z", details={"field": field}
+        ) from None
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return found.isoformat().replace("+00:00", "Z")
 
 
 def scope_for(asked: str | None, agent_id: str | None, *, default: Scope) -> Scope:

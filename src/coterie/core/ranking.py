@@ -41,8 +41,6 @@ OWN = 0.15
 """What a reader said itself comes before what others shared."""
 COMMON = 0.2
 """Words in more than this share of all passages say little about any."""
-ALIKE = 0.9
-"""Passages that share this many of their words are the same to a reader."""
 
 STOP_WORDS = frozenset(
     [
@@ -278,24 +276,6 @@ def rank(
         found.append((-ranked.score, _reversed(passage.moment), passage.text, ranked))
     found.sort(key=lambda item: item[:3])
     return [item[3] for item in found]
-
-
-def same(one: str, other: str) -> bool:
-    """Near enough that a reader needs only one of them."""
-    a, b = set(split(one)), set(split(other))
-    return bool(a) and len(a & b) >= ALIKE * len(a | b)
-
-
-def distinct(texts: Iterable[tuple[int | str, str]], limit: int) -> list[int | str]:
-    """The first of each group of near-duplicates."""
-    kept: list[tuple[int | str, frozenset[str]]] = []
-    for key, text in texts:
-        words = frozenset(split(text))
-        if not any(words and len(words & seen) >= ALIKE * len(words | seen) for _, seen in kept):
-            kept.append((key, words))
-            if len(kept) == limit:
-                break
-    return [key for key, _ in kept]
 
 
 def split(text: str) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -40,6 +42,9 @@ _COLUMNS = (
     _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by, _m.c.audience,
 )  # fmt: skip
 BATCH = 500
+_PLAIN = tuple(field.name for field in fields(Memory) if field.name not in ("tags", "audience"))
+_plain = attrgetter(*_PLAIN)
+_INDEXED = ("number", "memory_id", "owner", "private", "thread", "place", "moment", "vector", "model", "audience")  # fmt: skip
 
 
 class MemoryRows:
@@ -50,25 +55,39 @@ class MemoryRows:
     # Writing
 
     def add(self, memories: Sequence[Memory], vectors: Sequence[bytes | None], model: str | None) -> None:
-        """Rows, full text and vectors in one go."""
+        """Rows, full text and vectors in one go. What a newer one took the place of is in no index."""
         if not memories:
             return
-        self._insert(_m, [_values(memory) for memory in memories])
-        self._index(list(zip(memories, vectors, strict=True)), model)
+        rows = [(*_plain(m), _tags(m), _stored(m.audience)) for m in memories]
+        self._insert(_m, (*_PLAIN, "tags_json", "audience"), rows)
+        holding = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.superseded_by is None]
+        self._index(holding, model)
 
-    def save(self, memory: Memory, vector: bytes | None, model: str | None) -> None:
-        """A memory that was edited, in place of what it was."""
+    def save(self, memory: Memory, embedded: tuple[bytes | None, str | None] | None) -> None:
+        """A memory that was edited, in place of what it was. `embedded`: vector and model of another content."""
         values = _values(memory)
         del values["id"]
         self._connection.execute(update(_m).where(_m.c.id == memory.id).values(values))
-        place = self._unindex([memory.id]).get(memory.id)
+        was = self._unindex([memory.id]).get(memory.id)
         if memory.scope in _LIVE and memory.superseded_by is None:
-            self._index([(memory, vector)], model, {} if place is None else {memory.id: place})
+            vector, model = embedded or ((None, None) if was is None else (was.vector, was.model))
+            places = {} if was is None else {memory.id: was.place}
+            self._index([(memory, None if model is None else vector)], model, places)
+
+    def supersede(self, older: Memory, newer: Memory) -> None:
+        """Out of every search, with its history. Whoever calls has read `older` with `held`."""
+        self._connection.execute(
+            update(_m).where(_m.c.id == older.id).values(superseded_by=newer.id, updated_at=newer.created_at)
+        )
+        self._unindex([older.id])
 
     def remove(self, ids: Sequence[str]) -> None:
+        """For good. What they took the place of holds again, unless it goes with them."""
         for some in _batches(ids):
             self._unindex(some)
             self._connection.execute(delete(_m).where(_m.c.id.in_(some)))
+        for some in _batches(ids):
+            self._hold_again(_m.c.superseded_by.in_(some))
         self._vectors.forget()
 
     def archive(self, agent_id: str) -> None:
@@ -102,8 +121,11 @@ class MemoryRows:
 
     def purge(self, agent_id: str) -> None:
         """For good."""
-        self._unindex(self._ids_of(agent_id, None))
+        ids = self._ids_of(agent_id, None)
+        self._unindex(ids)
         self._connection.execute(delete(_m).where(_m.c.agent_id == agent_id))
+        for some in _batches(ids):
+            self._hold_again(_m.c.superseded_by.in_(some))
         full_text.tidy(self._connection)
         self._vectors.forget()
 
@@ -121,6 +143,26 @@ class MemoryRows:
             select(*_COLUMNS).where(_m.c.id == memory_id, _visible_rows(reader))
         ).first()
         return None if row is None else _memory(row)
+
+    def held(self, reader: Reader, memory_id: str) -> Memory | None:
+        """As `get`, to be changed: nobody else changes it before this transaction ends."""
+        row = self._connection.execute(
+            select(*_COLUMNS).where(_m.c.id == memory_id, _visible_rows(reader)).with_for_update()
+        ).first()
+        return None if row is None else _memory(row)
+
+    def beginning(self, reader: Reader, start: str) -> tuple[list[str], int]:
+        """Ids that begin so, at most two, and how many there are."""
+        begins = _m.c.id.startswith(start, autoescape=True)
+        if self._connection.dialect.name == "sqlite":
+            # Its LIKE takes A for a and looks at every row.
+            begins = and_(_m.c.id >= start, _m.c.id < start + "\U0010ffff")
+        found = select(_m.c.id).where(begins, _visible_rows(reader)).order_by(_m.c.id).limit(2)
+        ids = [str(one) for one in self._connection.execute(found).scalars()]
+        if len(ids) < 2:
+            return ids, len(ids)
+        every = select(func.count()).select_from(_m).where(begins, _visible_rows(reader))
+        return ids, int(self._connection.execute(every).scalar_one())
 
     def select(
         self,
@@ -157,20 +199,32 @@ class MemoryRows:
             )
         return [_memory(row) for row in self._connection.execute(query.limit(limit) if limit else query)]
 
-    def history(self, reader: Reader, memory_id: str) -> list[Memory]:
+    def history(self, reader: Reader, memory_id: str, limit: int | None = 100) -> list[Memory]:
         """What a memory took the place of, newest first."""
-        found: list[Memory] = []
-        waiting = [memory_id]
-        while waiting and len(found) < 100:
-            rows = self._connection.execute(
-                select(*_COLUMNS)
-                .where(_m.c.superseded_by == waiting.pop(0), _visible_rows(reader))
-                .order_by(_m.c.created_at.desc())
-            )
-            older = [_memory(row) for row in rows]
-            found += older
-            waiting += [memory.id for memory in older]
-        return found
+        found: dict[str, Memory] = {}
+        newer = [memory_id]
+        while newer and (limit is None or len(found) < limit):
+            older: dict[str, Memory] = {}
+            for some in _batches(newer):
+                rows = self._connection.execute(
+                    select(*_COLUMNS)
+                    .where(_m.c.superseded_by.in_(some), _visible_rows(reader))
+                    .order_by(_m.c.created_at.desc())
+                )
+                # An import may say that two took the place of each other.
+                older |= {row.id: _memory(row) for row in rows if row.id not in found and row.id != memory_id}
+            found |= older
+            newer = list(older)
+        return list(found.values())
+
+    def newest(self, reader: Reader, memory: Memory) -> Memory | None:
+        """What holds in the place of a memory; None where the reader may not see it."""
+        seen = {memory.id}
+        newer: Memory | None = memory
+        while newer is not None and newer.superseded_by is not None and newer.superseded_by not in seen:
+            seen.add(newer.superseded_by)
+            newer = self.get(reader, newer.superseded_by)
+        return None if newer is None or newer.superseded_by is not None else newer
 
     def pinned(self, reader: Reader) -> list[Memory]:
         rows = self._connection.execute(
@@ -360,6 +414,14 @@ class MemoryRows:
 
     # Small parts
 
+    def _hold_again(self, which: ColumnElement[bool]) -> None:
+        rows = self._connection.execute(select(*_COLUMNS).where(which)).all()
+        if rows:
+            ids = [row.id for row in rows]
+            self._connection.execute(update(_m).where(_m.c.id.in_(ids)).values(superseded_by=None))
+            back = [replace(_memory(row), superseded_by=None) for row in rows]
+            self._index([(memory, None) for memory in back if memory.scope in _LIVE], None)
+
     def _index(
         self,
         entries: Sequence[tuple[Memory, bytes | None]],
@@ -369,43 +431,31 @@ class MemoryRows:
         if not entries:
             return
         last: dict[tuple[str, str], int] = {}
-        rows: list[dict[str, Any]] = []
-        for memory, vector in entries:
+        rows: list[tuple[Any, ...]] = []
+        texts: list[dict[str, Any]] = []
+        for (memory, vector), number in zip(entries, self._numbers(len(entries)), strict=True):
             place = (places or {}).get(memory.id)
             if place is None:
                 place = self._next_place(memory, last)
+            private, moment, audience = memory.scope == "private", memory.moment, _stored(memory.audience)
             rows.append(
-                {
-                    "memory_id": memory.id,
-                    "owner": memory.agent_id,
-                    "private": memory.scope == "private",
-                    "thread": memory.thread,
-                    "place": place,
-                    "moment": memory.moment,
-                    "vector": vector,
-                    "model": None if vector is None else model,
-                    "audience": _stored(memory.audience),
-                }
-            )
-        for row, number in zip(rows, self._numbers(len(rows)), strict=True):
-            row["number"] = number
-        self._insert(_i, rows)
-        full_text.put(
-            self._connection,
-            [
-                full_text.entry_of(row["number"], row, memory.content, memory.tags)
-                for row, (memory, _) in zip(rows, entries, strict=True)
-            ],
-        )
+                (
+                    number, memory.id, memory.agent_id, private, memory.thread, place, moment, vector,
+                    None if vector is None else model, audience,
+                )
+            )  # fmt: skip
+            about = {"owner": memory.agent_id, "private": private, "moment": moment, "audience": audience}
+            texts.append(full_text.entry_of(number, about, memory.content, memory.tags))
+        self._insert(_i, _INDEXED, rows)
+        full_text.put(self._connection, texts)
 
-    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _insert(self, table: Table, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
         """As `insert(table)`, without a look at every parameter of every row: imports have many."""
-        columns = list(rows[0])
         mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
         statement = (
             f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
         )
-        self._connection.exec_driver_sql(statement, [tuple(row.values()) for row in rows])
+        self._connection.exec_driver_sql(statement, rows)
 
     def _numbers(self, count: int) -> Sequence[int]:
         """Numbers that were never used, in order."""
@@ -429,17 +479,15 @@ class MemoryRows:
         last[key] += 1
         return last[key]
 
-    def _unindex(self, ids: Sequence[str]) -> dict[str, int]:
-        """Out of every index. Returns the places they had."""
-        places: dict[str, int] = {}
+    def _unindex(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Out of every index. Returns the rows they had there."""
+        were: dict[str, Any] = {}
         for some in _batches(ids):
-            rows = self._connection.execute(
-                select(_i.c.memory_id, _i.c.number, _i.c.place).where(_i.c.memory_id.in_(some))
-            ).all()
+            rows = self._connection.execute(select(_i).where(_i.c.memory_id.in_(some))).all()
             full_text.drop(self._connection, [row.number for row in rows])
             self._connection.execute(delete(_i).where(_i.c.memory_id.in_(some)))
-            places.update({row.memory_id: row.place for row in rows})
-        return places
+            were.update({row.memory_id: row for row in rows})
+        return were
 
     def _ids_of(self, agent_id: str, scopes: Sequence[str] | None) -> list[str]:
         query = select(_m.c.id).where(_m.c.agent_id == agent_id)
@@ -483,6 +531,10 @@ def _stored(audience: str) -> str | None:
 
 def _values(memory: Memory) -> dict[str, Any]:
     return {**_MEMORY.values(memory), "audience": _stored(memory.audience)}
+
+
+def _tags(memory: Memory) -> str | None:
+    return json.dumps(memory.tags, ensure_ascii=False) if memory.tags else None
 
 
 def _narrowed(filters: Filters) -> ColumnElement[bool]:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0008"
+HEAD = "0010"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -309,6 +309,8 @@ announcements = Table(
     Index("announcements_by_turn", "turn_id"),
 )
 
+_SUPERSEDED = text("superseded_by IS NOT NULL")
+
 memories = Table(
     "memories",
     metadata,
@@ -328,6 +330,7 @@ memories = Table(
     Column("superseded_by", Text),
     Column("audience", Text),
     Index("memories_by_agent", "agent_id", "created_at"),
+    Index("memories_superseded", "superseded_by", sqlite_where=_SUPERSEDED, postgresql_where=_SUPERSEDED),
 )
 
 _IN_THREAD = text("thread IS NOT NULL")

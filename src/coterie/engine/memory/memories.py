@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from coterie.config import Embeddings
 from coterie.core.agent import DEFAULT_ALIAS, AgentSpec, AgentState
-from coterie.core.audience import OWNER, is_outside
+from coterie.core.audience import is_outside
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, Unavailable
 from coterie.core.memory import (
@@ -29,16 +27,17 @@ from coterie.core.memory import (
     Turns,
     check_content,
     check_tags,
+    moment,
     scope_for,
 )
 from coterie.core.ports import Embedder
-from coterie.core.session import check_audience
 from coterie.core.threads import on_thread
 from coterie.engine.events import Events
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.workspace import Workspace
 from coterie.engine.memory.embedding import GuardedEmbedder, guarded
 from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
+from coterie.engine.memory.importing import Imported, Reading, carry_in
 from coterie.engine.memory.search import MemorySearch, Mode
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.memory")
 
-IMPORT_BATCH = 2_000
+EXPORT_PAGE = 2_000
 REINDEX_BATCH = 256
 REINDEX_PAUSE = 0.02
 """Between two batches in the background, so that others get their turn."""
@@ -54,7 +53,6 @@ RETRY_SECONDS = 60
 BUSY_TRIES = 20
 MODEL = "memory_model"
 """Under this key the store says whose vectors it holds."""
-_TIMES = ("occurred_at", "created_at", "updated_at", "pinned_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +63,6 @@ class Progress:
     pending: int
     total: int
     problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    added: int
-    present: int
-    """Whose id was there already: left as they are."""
 
 
 class Memories:
@@ -301,7 +292,7 @@ class MemoryHandle:
     ) -> Memory:
         """Stored, indexed and on disk when this returns. The same id again returns what it stored first."""
         at = now_iso()
-        memory = Memory(
+        noted = Memory(
             id=memory_id or uuid.uuid4().hex,
             agent_id=self._owner,
             scope=scope_for(scope, self._reader.agent_id, default=default_scope),
@@ -314,24 +305,28 @@ class MemoryHandle:
             updated_at=at,
             audience=self._reader.audience,
         )
-        vectors, model = self._memories.vectors([memory.content])
+        vectors, model = self._memories.vectors([noted.content])
+        memory = noted
         first: Memory | None = None
 
         def save(tx: Any) -> None:
-            nonlocal first
+            nonlocal memory, first
             first = None if memory_id is None else tx.memories.get(self._reader, memory_id)
             if first is not None:
                 return
-            self._require_owner(tx, self._owner)
+            older = None if supersedes is None else self._supersedable(tx, supersedes)
+            if older is not None and self._reader.agent_id is None:
+                # What somebody knows stays theirs when it is put right: they may see nobody else's.
+                memory = replace(noted, agent_id=older.agent_id)
+            self._require_owner(tx, memory.agent_id)
             tx.memories.add([memory], vectors, model)
-            if supersedes is not None:
-                older = self._changeable(tx, supersedes)
-                tx.memories.save(replace(older, superseded_by=memory.id, updated_at=at), None, None)
+            if older is not None:
+                tx.memories.supersede(older, memory)
 
         self._memories.write(save)
         if first is not None:
             return first
-        self._memories.changed(self._owner, "remembered", id=memory.id)
+        self._memories.changed(memory.agent_id, "remembered", id=memory.id)
         return memory
 
     def update(
@@ -351,7 +346,7 @@ class MemoryHandle:
         after: Memory | None = None
 
         def save(tx: Any) -> None:
-            nonlocal after, vectors, model
+            nonlocal after
             before = self._changeable(tx, memory_id)
             at = now_iso()
             after = replace(
@@ -365,34 +360,28 @@ class MemoryHandle:
                 pinned_at=before.pinned_at if pinned is None else (at if pinned else None),
                 updated_at=at,
             )
-            if after.scope == "private" and after.agent_id != self._reader.agent_id:
-                raise InvalidRequest(
-                    f"this memory belongs to {after.agent_id}; only as {after.agent_id} can it be made private",
-                    details={"field": "scope"},
-                )
-            if content is None:
-                vectors, model = self._memories.vectors([after.content])
-            tx.memories.save(after, vectors[0], model)
+            tx.memories.save(after, (vectors[0], model) if vectors else None)
 
         self._memories.write(save)
         assert after is not None
-        self._memories.changed(after.agent_id, "updated", id=memory_id)
+        self._memories.changed(after.agent_id, "updated", id=after.id)
         return after
 
-    def forget(self, memory_id: str, *, own: bool = False) -> Memory:
-        """For good. With `own`, only what belongs to this reader."""
+    def forget(self, memory_id: str) -> Memory:
+        """For good, with what it took the place of."""
         gone: list[Memory] = []
 
         def remove(tx: Any) -> None:
             found = self._changeable(tx, memory_id)
-            if own and found.agent_id != self._reader.agent_id:
-                raise Conflict(f"the memory {memory_id} belongs to another agent")
-            older = [m for m in tx.memories.history(self._reader, memory_id) if m.agent_id == found.agent_id]
-            gone[:] = [found, *older]
+            # What its owner noted before goes with it, seen from here or not: it is the same fact.
+            older = tx.memories.history(
+                replace(self._reader, agent_id=found.agent_id, owners=None), found.id, None
+            )
+            gone[:] = [found, *(m for m in older if m.agent_id == found.agent_id and self._may_change(m))]
             tx.memories.remove([memory.id for memory in gone])
 
         self._memories.write(remove)
-        self._memories.changed(gone[0].agent_id, "forgotten", id=memory_id)
+        self._memories.changed(gone[0].agent_id, "forgotten", id=gone[0].id)
         return gone[0]
 
     # Looking
@@ -461,8 +450,7 @@ class MemoryHandle:
     def history(self, memory_id: str) -> list[Memory]:
         """What a memory took the place of, newest first."""
         with self._memories.read() as tx:
-            self._visible(tx, memory_id)
-            found: list[Memory] = tx.memories.history(self._reader, memory_id)
+            found: list[Memory] = tx.memories.history(self._reader, self._visible(tx, memory_id).id)
             return found
 
     def pinned(self) -> list[Memory]:
@@ -500,67 +488,31 @@ class MemoryHandle:
                     owner=owner,
                     superseded=True,
                     files=False,
-                    limit=IMPORT_BATCH,
+                    limit=EXPORT_PAGE,
                     after=after,
                 )
             yield from map(portable, page)
-            if len(page) < IMPORT_BATCH:
+            if len(page) < EXPORT_PAGE:
                 return
             after = (page[-1].created_at, page[-1].id)
 
     def import_(self, entries: Iterable[Mapping[str, Any]]) -> Imported:
-        """In batches, each whole or not at all. Nothing is merged: an id that is there already is left alone."""
-        added = present = 0
-        for batch in _batches(entries):
-            at = now_iso()
-            memories = [self._read_portable(entry, at) for entry in batch]
-            vectors, model = self._memories.vectors([memory.content for memory in memories])
-            new: list[tuple[Memory, bytes | None]] = []
-            given = [str(entry["id"]) for entry in batch if entry.get("id")]
-
-            def save(
-                tx: Any,
-                memories: Sequence[Memory] = memories,
-                vectors: Sequence[bytes | None] = vectors,
-                model: str | None = model,
-                new: list[tuple[Memory, bytes | None]] = new,
-                given: Sequence[str] = given,
-            ) -> None:
-                for owner in {memory.agent_id for memory in memories}:
-                    self._require_owner(tx, owner)
-                taken = tx.memories.taken(given)
-                new[:] = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.id not in taken]
-                tx.memories.add([m for m, _ in new], [v for _, v in new], model)
-
-            self._memories.write(save)
-            added += len(new)
-            present += len(memories) - len(new)
-        if added:
-            self._memories.changed(self._reader.agent_id, "imported", count=added)
-        return Imported(added, present)
-
-    def _read_portable(self, entry: Mapping[str, Any], at: str) -> Memory:
-        """One line of an import: what `remember` takes, and what an export adds to it."""
-        owner = str(entry.get("agent_id") or self._owner)
-        if owner != self._owner:
-            owner = self._memories.as_agent(owner)._owner  # it must exist and be active
-        times = {field: moment(entry[field], field) for field in _TIMES if entry.get(field)}
-        created = times.get("created_at") or at
-        return Memory(
-            id=str(entry.get("id") or secrets.token_hex(16)),
-            agent_id=owner,
-            scope=scope_for(entry.get("scope"), owner, default="global"),
-            content=check_content(str(entry["content"])),
-            tags=check_tags(entry["tags"]) if entry.get("tags") else (),
-            thread=entry.get("thread"),
-            source_ref=entry.get("source_ref"),
-            occurred_at=times.get("occurred_at"),
-            created_at=created,
-            updated_at=times.get("updated_at") or created,
-            pinned_at=times.get("pinned_at"),
-            superseded_by=entry.get("superseded_by"),
-            audience=check_audience(str(entry.get("audience") or OWNER)),
+        """All is read before anything is stored. Nothing is merged: an id that is there already is left alone."""
+        reading = Reading(
+            self._owner,
+            self._reader.agent_id is not None,
+            lambda name: self._memories.as_agent(name)._owner,  # it must exist and be active
+            now_iso(),
         )
+        memories = list(reading.all(entries))
+        added = present = 0
+        try:
+            for new, there in carry_in(self._memories, memories, reading.given, self._require_owner):
+                added, present = added + new, present + there
+        finally:
+            if added:
+                self._memories.changed(self._reader.agent_id, "imported", count=added)
+        return Imported(added, present)
 
     # Files
 
@@ -594,18 +546,53 @@ class MemoryHandle:
             raise NotFound(f"there is no active agent {agent_id!r}")
 
     def _visible(self, tx: Any, memory_id: str) -> Memory:
+        """By its id, or by as much of its beginning as no other has that this reader sees."""
         found: Memory | None = tx.memories.get(self._reader, memory_id)
+        if found is None:
+            ids, count = tx.memories.beginning(self._reader, memory_id)
+            if count > 1:
+                raise Conflict(
+                    f"{count} memories have an id that begins with {memory_id[:100]!r}; give more of it",
+                    details={"count": count},
+                )
+            found = tx.memories.get(self._reader, ids[0]) if ids else None
         if found is None:
             raise NotFound(f"there is no memory {memory_id[:100]!r} here")
         return found
 
     def _changeable(self, tx: Any, memory_id: str) -> Memory:
-        found = self._visible(tx, memory_id)
+        """To be edited, hidden or deleted: for each the same right is needed."""
+        seen = self._visible(tx, memory_id)
+        found: Memory | None = tx.memories.held(self._reader, seen.id)
+        if found is None:
+            raise NotFound(f"there is no memory {memory_id[:100]!r} here")
         if is_outside(self._reader.audience) and found.audience != self._reader.audience:
-            raise Conflict(f"the memory {memory_id} is the owner's")
+            raise Conflict(f"the memory {found.id} is the owner's")
+        if not self._may_change(found):
+            raise Conflict(f"the memory {found.id} belongs to another agent: {found.agent_id}")
         if found.file is not None:
             raise Conflict(f"this is a part of {found.file}; edit the file")
         return found
+
+    def _may_change(self, memory: Memory) -> bool:
+        """An agent changes its own, for whoever it was learnt from; nobody in particular, all that they see."""
+        if is_outside(self._reader.audience) and memory.audience != self._reader.audience:
+            return False
+        return self._reader.agent_id in (None, memory.agent_id)
+
+    def _supersedable(self, tx: Any, memory_id: str) -> Memory:
+        """What holds now: two that took the place of one would both hold."""
+        older = self._changeable(tx, memory_id)
+        if older.superseded_by is None:
+            return older
+        head = tx.memories.newest(self._reader, older)
+        raise Conflict(
+            f"the memory {older.id} was superseded already"
+            + (
+                f", by {head.id}; supersede that one" if head is not None else " by one that is not seen here"
+            ),
+            details=None if head is None else {"superseded_by": head.id},
+        )
 
 
 def portable(memory: Memory) -> dict[str, Any]:
@@ -628,21 +615,6 @@ def portable(memory: Memory) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def moment(value: Any, field: str) -> str | None:
-    """An ISO 8601 time in UTC, so that text order is time order; without a zone it is taken for UTC."""
-    if value is None or value == "":
-        return None
-    text = str(value).strip()
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"{text[:100]!r} is not a time; write it as in 2026-05-01T12:00:00Z", details={"field": field}
-        ) from None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    return found.isoformat().replace("+00:00", "Z")
-
-
 def _ignored(_: object) -> None:
     return None
 
@@ -660,14 +632,3 @@ def _cursor(after: str | None) -> tuple[str, str] | None:
     if not bar:
         raise InvalidRequest("that is not a place to go on from", details={"field": "after"})
     return created, memory_id
-
-
-def _batches(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    batch: list[Mapping[str, Any]] = []
-    for entry in entries:
-        batch.append(entry)
-        if len(batch) == IMPORT_BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

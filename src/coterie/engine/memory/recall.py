@@ -167,7 +167,7 @@ class TurnMemory:
         return await on_thread("memory", look)
 
     async def forget(self, memory_id: str) -> None:
-        await on_thread("memory", self._handle.forget, memory_id, own=True)
+        await on_thread("memory", self._handle.forget, memory_id)
 
     async def log(self, text: str) -> str:
         return await on_thread("memory", self._handle.note, text)
@@ -234,24 +234,29 @@ class _Lines:
         """The best that fits the budget, pinned ones first; whatever is too long for what is left gives way."""
         room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADING) - 20
         lines: list[str] = []
-        for line in self._all(pinned, hits, talks):
-            if len(line) + 1 <= room:
+        for forms in self._all(pinned, hits, talks):
+            line = next((form for form in forms if len(form) + 1 <= room), None)
+            if line is not None:
                 lines.append(line)
                 room -= len(line) + 1
         return "\n".join([HEADING, *lines]) if lines else None
 
-    def _all(self, pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns]) -> Iterator[str]:
+    def _all(
+        self, pinned: Sequence[Memory], hits: Sequence[Hit], talks: Sequence[Turns]
+    ) -> Iterator[tuple[str, ...]]:
+        """Each in its forms, the longest first."""
         for memory in pinned:
-            yield self._memory(memory)
+            yield (self._memory(memory),)
         shown = {memory.id for memory in pinned}
         strong = [hit.memory for hit in hits if hit.strong and hit.memory.id not in shown]
         for memory in strong[: MEMORIES // 2]:
-            yield self._memory(memory)
+            yield (self._memory(memory),)
         for one in talks:
             if one.strong:
-                yield self._talk(one)
+                found = [m for m in one.messages if m["hit"]]
+                yield self._talk(one, one.messages), self._talk(one, found), self._talk(one, found[:1])
         for memory in strong[MEMORIES // 2 :]:
-            yield self._memory(memory)
+            yield (self._memory(memory),)
 
     def _memory(self, memory: Memory) -> str:
         source = memory.source_ref or "noted"
@@ -263,9 +268,9 @@ class _Lines:
             content = fenced_line(content, guest, self._mark)
         return f"- [{memory.moment[:10]}, {_label(source)}{whose}, id {memory.id}] {content}"
 
-    def _talk(self, one: Turns) -> str:
-        when = str(next((m["created_at"] for m in one.messages if m["hit"]), ""))[:10]
-        said = " / ".join(self._said(m) for m in one.messages)
+    def _talk(self, one: Turns, messages: Sequence[Mapping[str, Any]]) -> str:
+        when = str(next((m["created_at"] for m in messages if m["hit"]), ""))[:10]
+        said = " / ".join(self._said(m) for m in messages)
         name = one.session_name or one.session_key
         return f"- [{when}, conversation {_label(name)}] {said}"
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from coterie.core.duplicates import Found, distinct
 from coterie.core.errors import Unavailable
 from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
-from coterie.core.ranking import Known, Passage, Question, Ranked, distinct, rank, speakers
+from coterie.core.ranking import WINDOW, Known, Passage, Question, Ranked, rank, speakers
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store
@@ -32,6 +33,8 @@ ENOUGH = 2_000
 COUNT_SECONDS = 30
 AROUND = 2
 """Messages shown before and after a hit in a conversation."""
+OF_ONE = 9
+"""Messages shown of one conversation, unless its best hit alone has more around it."""
 
 
 class MemorySearch:
@@ -109,11 +112,11 @@ class MemorySearch:
             best = _windows(ranked, rows, limit)
             sessions = {session_id: tx.sessions.find(session_id) for session_id, *_ in best}
         found = []
-        for session_id, score, strong, hit, window in best:
+        for session_id, score, strong, hits, window in best:
             session = sessions[session_id]
             if session is not None:
                 whose = None if session.audience == reader.audience else session.audience
-                said = tuple(_said(seq, message, seq == hit, whose) for seq, message in window)
+                said = tuple(_said(seq, message, seq in hits, whose) for seq, message in window)
                 found.append(
                     Turns(session.id, session.key, session.name, score, strong, said, session.audience)
                 )
@@ -191,10 +194,20 @@ def _passage(reader: Reader, number: int, place: int, memory: Memory, similarity
 
 
 def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) -> list[Hit]:
-    """Near-duplicates collapse into the best of them; their rows stay."""
-    by_key = {one.key: one for one in ranked[: limit * 5]}
-    kept = distinct(((key, memories[int(key)].content) for key in by_key), limit)
-    return [Hit(memories[int(key)], by_key[key].score, by_key[key].via, by_key[key].strong) for key in kept]
+    """Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
+    by_key = {int(one.key): one for one in ranked[: limit * 5]}
+    shown = distinct(
+        (Found(key, memories[key].content, _newness(memories[key], one)) for key, one in by_key.items()),
+        limit,
+    )
+    return [
+        Hit(memories[key], by_key[best].score, by_key[key].via, by_key[best].strong) for key, best in shown
+    ]
+
+
+def _newness(memory: Memory, one: Ranked) -> tuple[object, ...]:
+    """What happened at the time that was asked for comes before what happened later."""
+    return "time" in one.via, memory.moment, memory.created_at
 
 
 def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
@@ -215,20 +228,33 @@ def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[s
 
 def _windows(
     ranked: Sequence[Ranked], rows: Sequence[tuple[str, Message]], limit: int
-) -> list[tuple[str, float, bool, int, list[tuple[int, Message]]]]:
-    """The best hits with what was said around them; one hit is not shown inside another's surroundings."""
-    places = {(session_id, message.seq or 0): message for session_id, message in rows}
-    of = {message.id: (session_id, message.seq or 0) for session_id, message in rows}
-    shown: set[tuple[str, int]] = set()
-    found = []
+) -> list[tuple[str, float, bool, set[int], list[tuple[int, Message]]]]:
+    """The best hits with what was said around them. A conversation comes once, with all that it has to say."""
+    said: dict[str, dict[int, Message]] = {}
+    of: dict[str, tuple[str, int]] = {}
+    for session_id, message in sorted(rows, key=lambda row: row[1].seq or 0):
+        if message.text.strip():  # one that only called tools said nothing
+            of[message.id] = (session_id, message.seq or 0)
+            said.setdefault(session_id, {})[message.seq or 0] = message
+    best: dict[str, Ranked] = {}
+    hits: dict[str, set[int]] = {}
+    shown: dict[str, set[int]] = {}
     for one in ranked:
-        session_id, seq = of[str(one.key)]
-        if (session_id, seq) in shown:
+        if str(one.key) not in of:
             continue
-        around = [n for n in range(seq - AROUND, seq + AROUND + 1) if (session_id, n) in places]
-        shown.update((session_id, n) for n in around)
-        window = [(n, places[session_id, n]) for n in around]
-        found.append((session_id, one.score, one.strong, seq, window))
-        if len(found) == limit:
-            break
-    return found
+        session_id, seq = of[str(one.key)]
+        if session_id not in best and len(best) == limit:
+            continue
+        seqs = list(said[session_id])
+        place = seqs.index(seq)
+        around = seqs[max(0, place - AROUND) : place + AROUND + 1]
+        window = {n for n in around if abs(n - seq) <= WINDOW} | shown.get(session_id, set())
+        if session_id in best and (len(window) > OF_ONE or not one.strong):
+            continue
+        best.setdefault(session_id, one)
+        shown[session_id] = window
+        hits.setdefault(session_id, set()).add(seq)
+    return [
+        (name, one.score, one.strong, hits[name], [(n, said[name][n]) for n in sorted(shown[name])])
+        for name, one in best.items()
+    ]
