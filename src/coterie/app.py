@@ -222,6 +222,9 @@ class ConfiguredModels:
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:
         return self._catalog().describe(only_usable=only_usable)
 
+    def check(self, name: str) -> None:
+        self._catalog().check(name)
+
     async def aclose(self) -> None:
         if self._made is not None:
             await self._made[1].aclose()

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.connection import Answer, report
+from coterie.cli.connection import Answer, connected, report
 from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption
-from coterie.cli.output import ask, at_terminal, confirm, print_pairs, print_table, say, size
+from coterie.cli.output import ask, at_terminal, confirm, print_json, print_pairs, print_table, say, size
 
 app = typer.Typer(
     help="Manage the household: add, show, change, archive and restore agents.", no_args_is_help=True
@@ -68,8 +68,14 @@ def _print_agents(found: Answer) -> None:
 
 @app.command()
 def info(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Show one agent: identity, settings, and where each of its files comes from."""
-    report(home, as_json, _print_info, "agents.get", agent_id=name)
+    """Show one agent: identity, model, tools, skills, settings, files, and where each comes from."""
+    with connected(home) as household:
+        agent = household.call("agents.get", agent_id=name)
+        if as_json:
+            print_json(agent)
+            return
+        tools = household.call("tools.effective", agent_id=agent["id"])["tools"] if agent["effective"] else []
+    _print_info(agent, tools)
 
 
 @app.command()
@@ -232,13 +238,18 @@ def _spec(
     return {**spec, **{key: value for key, value in given.items() if value is not None}}
 
 
-def _print_info(agent: Answer) -> None:
+def _print_info(agent: Answer, tools: list[Answer]) -> None:
     identity = agent["identity"]
     name = " ".join(filter(None, (identity["emoji"], agent["label"])))
     say(f"{name} ({agent['id']}){', the default agent' if agent['is_default'] else ''}")
-    pairs = [("state", agent["state"])]
+    archived = (
+        f"; `coterie agent restore {agent['id']}` brings it back" if agent["state"] == "archived" else ""
+    )
+    pairs = [("state", agent["state"] + archived), ("folder", agent["folder"])]
     pairs += [(key, identity[key]) for key in ("creature", "vibe") if identity[key]]
-    pairs += [(key, _short(value)) for key, value in agent["spec"].items()]
+    pairs += _effective(agent, tools)
+    shown = {"model"} if agent["effective"] else set()
+    pairs += [(key, _short(value)) for key, value in agent["spec"].items() if key not in shown]
     memories = agent["memories"]
     if any(memories[key] for key in ("shared", "private", "archived", "of_others")):
         kinds = (
@@ -265,6 +276,25 @@ def _print_info(agent: Answer) -> None:
         ("File", "State", "Size"),
         [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
     )
+
+
+def _effective(agent: Answer, tools: list[Answer]) -> list[tuple[str, str]]:
+    """What its next turn would have, from the resolver that turns use, and why."""
+    effective, origins = agent["effective"], agent["origins"]
+    if not effective:
+        return []
+
+    def listed(key: str) -> str:
+        return f"{', '.join(effective[key]) or 'none'} ({origins[key]})"
+
+    pairs = [("model", f"{effective['model']} ({origins['model']})"), ("tools", listed("tools"))]
+    refused: dict[str, list[str]] = {}
+    for tool in tools:
+        if tool["verdict"] != "allow":
+            why = f"{'a person is asked' if tool['verdict'] == 'ask' else 'not allowed'}: {tool['reason']}"
+            refused.setdefault(why, []).append(tool["name"])
+    pairs += [("", f"{', '.join(names)} ({why})") for why, names in refused.items()]
+    return [*pairs, ("skills", listed("skills")), ("agents", listed("agents"))]
 
 
 def _count(one: dict[str, Any], what: str) -> str:

@@ -60,11 +60,21 @@ def _plot(rows: list[dict[str, Any]]) -> None:
 
 
 def _figures(row: dict[str, Any]) -> tuple[str, ...]:
-    cost = "unknown" if row["cost"] is None else f"${row['cost']:.4f}"
     return (
         f"{row['turns']:,}",
         f"{row['input_tokens']:,}",
         f"{row['cached_tokens']:,}",
         f"{row['output_tokens']:,}",
-        cost,
+        _cost(row),
     )
+
+
+def _cost(row: dict[str, Any]) -> str:
+    """What is known of it: a sum over turns of unknown price is no sum."""
+    unknown = row["unpriced_turns"]
+    if row["cost"] is None or (unknown and not row["cost"]):
+        return "unknown"
+    if not unknown:
+        return f"${row['cost']:.4f}"
+    turns = "1 turn" if unknown == 1 else f"{unknown:,} turns"
+    return f"at least ${row['cost']:.4f} ({turns} of unknown price)"
