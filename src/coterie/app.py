@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,20 @@ def _database_url(home: Home) -> str:
     return url
 
 
-def serve(home: Home, host: str | None, port: int | None, announce: Callable[[str, str], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the gateway is reached, and what opens it."""
+
+    url: str
+    """From this machine."""
+    elsewhere: tuple[str, ...]
+    """From other machines, where that was asked for."""
+    token: str
+    token_is_given: bool
+    """It came from the environment, whose owner knows it."""
+
+
+def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Door], None]) -> None:
     """Run the gateway until it is told to stop."""
     import uvicorn
 
@@ -130,7 +144,8 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
                 )
             token = gateway.access.make_owner_token()
         listening = _listen(*address)
-        url = _url(listening, address[0])
+        url, *elsewhere = _urls(listening, address[0])
+        door = Door(url, tuple(elsewhere), token, gateway.access.owner_token_is_given)
         gateway.registry.scaffold_all()
 
         @contextlib.asynccontextmanager
@@ -140,7 +155,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             async with _watched(settings.watchdog_s), gateway.running():
                 watching = asyncio.create_task(Watcher(home, gateway.registry, gateway.events).run())
                 _write_gateway_file(gateway, url)
-                announce(url, token)
+                announce(door)
                 try:
                     yield
                 finally:
@@ -216,6 +231,9 @@ class ConfiguredModels:
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:
         return self._catalog().describe(only_usable=only_usable)
 
+    def check(self, name: str) -> None:
+        self._catalog().check(name)
+
     async def aclose(self) -> None:
         if self._made is not None:
             await self._made[1].aclose()
@@ -235,10 +253,27 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _url(listening: socket.socket, host: str) -> str:
+def _own_addresses(family: socket.AddressFamily) -> list[str]:
+    """This machine's, but for loopback and those that need an interface's name beside them."""
+    import ipaddress
+
+    import psutil
+
+    found = (
+        ipaddress.ip_address(address.address)
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == family and "%" not in address.address
+    )
+    return [str(address) for address in found if not address.is_loopback]
+
+
+def _urls(listening: socket.socket, host: str) -> list[str]:
+    """Where this socket is reached: from this machine, then from others."""
     port = listening.getsockname()[1]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{shown}:{port}"
+    hosts = {"0.0.0.0": ["127.0.0.1"], "::": ["::1"]}.get(host)  # noqa: S104
+    hosts = [host] if hosts is None else hosts + _own_addresses(listening.family)
+    return [f"http://{f'[{host}]' if ':' in host else host}:{port}" for host in hosts]
 
 
 def _write_gateway_file(gateway: Gateway, url: str) -> None:

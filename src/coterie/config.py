@@ -212,6 +212,8 @@ class Memory(Wire):
 class Gateway(Wire):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
+    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+/?$")] | None = None
+    """The address by which others reach the gateway, such as https://home.example.org; requests to its host are answered."""
     allowed_hosts: list[str] = []
     """Host names besides loopback under which clients may reach the gateway."""
     allowed_origins: list[str] = []

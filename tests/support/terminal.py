@@ -7,14 +7,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.forge import start
 from tests.support.gateway import environment
 
 
@@ -43,6 +45,10 @@ class Pane:
         """As a terminal does when somebody pastes."""
         self._tmux("set-buffer", text)
         self._tmux("paste-buffer", "-p")
+
+    def record(self, file: Path) -> None:
+        """Every byte that the program writes from now on."""
+        self._tmux("pipe-pane", f"cat > {shlex.quote(str(file))}")
 
     def text(self, *, escapes: bool = False) -> str:
         """Everything so far, on the screen and above it."""
@@ -102,3 +108,20 @@ def in_terminal(home: Path, *arguments: str, columns: int = 80, rows: int = 40, 
         yield pane
     finally:
         pane.close()
+
+
+def on_terminal(home: Path, *words: str, typed: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """One command to its end, with a pseudo terminal for its input and all its output; what it wrote, to the byte."""
+    ours, its = os.openpty()
+    termios.tcsetwinsize(its, (50, 120))
+    settings = environment(home, **{"TERM": "xterm-256color", **env})
+    process = start(words, settings, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    os.write(ours, typed.encode())
+    written = bytearray()
+    # The end of a terminal that nobody holds any more is an error on Linux, and the end of a file elsewhere.
+    with suppress(OSError):
+        while piece := os.read(ours, 65_536):
+            written += piece
+    os.close(ours)
+    return subprocess.CompletedProcess(words, process.wait(120), written.decode().replace("\r\n", "\n"), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ class Guard:
         self._app = app
         self._host = host.lower()
         """The address that we listen on; `--host` may differ from the settings."""
+        self._machine = socket.gethostname().lower()
         self._access = access
         self._settings = settings
 
@@ -41,7 +43,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            self._check_host(headers)
+            self._check_host(headers, scope)
             self._check_origin(headers)
             if scope["type"] == "websocket":
                 await self._app(scope, receive, send)
@@ -56,16 +58,24 @@ class Guard:
             return
         await self._app(scope, _counted(receive), _with_safe_headers(send))
 
-    def _check_host(self, headers: Headers) -> None:
-        """Only names we answer to: a page that points its own name at us (DNS rebinding) gets nothing."""
+    def _check_host(self, headers: Headers, scope: Scope) -> None:
+        """Only names we answer to: a page that points its own name at us (DNS rebinding) gets nothing.
+
+        The address at which a connection arrived is our own, and nobody can make a number mean another machine.
+        """
         host = _host_name(headers.get("host", ""))
         settings = self._settings()
+        named = (self._host, settings.host.lower(), self._machine, _host_name_of(settings.public_url))
         if not (
             is_loopback(host)
-            or host in (self._host, settings.host.lower())
+            or (host and host in named)
             or host in map(str.lower, settings.allowed_hosts)
+            or _is_address(host, (scope.get("server") or ("",))[0])
         ):
-            raise Forbidden(f"{host[:100]!r} is not a host name of this gateway; see gateway.allowed_hosts")
+            raise Forbidden(
+                f"{host[:100]!r} is no name of this gateway; to reach it by that name, set gateway.public_url "
+                "or gateway.allowed_hosts in agent.yaml where the gateway runs"
+            )
 
     def _check_origin(self, headers: Headers) -> None:
         """A browser names the page that asks; only our own pages and those configured may."""
@@ -89,6 +99,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_address(host: str, arrived_at: str) -> bool:
+    """A number, and the one at which the connection came in."""
+    try:
+        return _address(host) == _address(arrived_at)
+    except ValueError:
+        return False
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _host_name_of(url: str | None) -> str:
+    return (urlsplit(url).hostname or "").lower() if url else ""
 
 
 def _host_name(header: str) -> str:

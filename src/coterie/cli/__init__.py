@@ -7,11 +7,13 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from coterie import __version__
 from coterie.cli import agent, doctor, memory, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
+from coterie.cli.output import reader_left, say, say_error, say_text
 
 app = typer.Typer(
     name="coterie",
@@ -36,7 +38,7 @@ app.command("doctor")(doctor.doctor)
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"coterie {__version__}")
+        say(f"coterie {__version__}")
         raise typer.Exit
 
 
@@ -57,22 +59,39 @@ def root(
 def main() -> None:
     """Errors are one line on stderr and exit code 1; wrong usage is 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader went away; say nothing more, also not when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        reader_left()
         sys.exit(1)
+    except typer.Abort:
+        say("Aborted.", err=True)
+        sys.exit(1)
+    except TyperException as error:
+        say_text(_shown(error), err=True)
+        sys.exit(error.exit_code)
     except Exception as error:
         from coterie.core.errors import CoterieError
 
         if not isinstance(error, CoterieError):
-            raise
-        typer.echo(f"error: {error.message}", err=True)
+            import traceback
+
+            say_text(traceback.format_exc().rstrip("\n"), err=True)
+            sys.exit(1)
+        say_error(error.message)
         for problem in (error.details or {}).get("problems", [])[1:]:
-            typer.echo(
+            say(
                 f"       {problem['file']} line {problem['line']}: {problem['key']}: {problem['message']}",
                 err=True,
             )
         sys.exit(1)
+
+
+def _shown(error: TyperException) -> str:
+    """Wrong usage as typer says it."""
+    from io import StringIO
+
+    out = StringIO()
+    getattr(error, "show", lambda file: file.write(f"Error: {error}"))(file=out)
+    return out.getvalue().rstrip("\n")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.connection import Answer, report
+from coterie.cli.connection import Answer, connected, report
 from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption
-from coterie.cli.output import print_pairs, print_table, size
+from coterie.cli.output import ask, at_terminal, confirm, print_json, print_pairs, print_table, say, size
 
 app = typer.Typer(
     help="Manage the household: add, show, change, archive and restore agents.", no_args_is_help=True
@@ -63,13 +63,19 @@ def _print_agents(found: Answer) -> None:
     ]
     print_table(("  Id", "Name", "State", "Model", "Skills", "Description"), rows)
     if any(a["state"] == "discovered" for a in found["agents"]):
-        typer.echo("A discovered agent is a folder that no roster names; `coterie agent add ID` adds it.")
+        say("A discovered agent is a folder that no roster names; `coterie agent add ID` adds it.")
 
 
 @app.command()
 def info(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Show one agent: identity, settings, and where each of its files comes from."""
-    report(home, as_json, _print_info, "agents.get", agent_id=name)
+    """Show one agent: identity, model, tools, skills, settings, files, and where each comes from."""
+    with connected(home) as household:
+        agent = household.call("agents.get", agent_id=name)
+        if as_json:
+            print_json(agent)
+            return
+        tools = household.call("tools.effective", agent_id=agent["id"])["tools"] if agent["effective"] else []
+    _print_info(agent, tools)
 
 
 @app.command()
@@ -89,17 +95,15 @@ def add(
 ) -> None:
     """Add an agent with a folder of its own."""
     spec = _spec(description, model, extends, skill, system_prompt, settings)
-    if personality is None and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
+    if personality is None and at_terminal() and not as_json:
         from coterie.core.agent import check_new_id
 
         check_new_id(name)
-        personality = typer.prompt(
-            f"Who is {label or name}? A sentence or two (empty for later)", default="", show_default=False
-        )
+        personality = ask(f"Who is {label or name}? A sentence or two (empty for later)")
     report(
         home,
         as_json,
-        lambda found: typer.echo(f"Added {found['label']} ({found['id']})."),
+        lambda found: say(f"Added {found['label']} ({found['id']})."),
         "agents.create",
         id=name,
         label=label,
@@ -132,7 +136,7 @@ def edit(
     report(
         home,
         as_json,
-        lambda found: typer.echo(f"Changed {found['label']} ({found['id']})."),
+        lambda found: say(f"Changed {found['label']} ({found['id']})."),
         "agents.update",
         agent_id=name,
         label=label,
@@ -148,7 +152,7 @@ def default(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = 
     report(
         home,
         as_json,
-        lambda found: typer.echo(f"{found['default_id']} is the default agent now."),
+        lambda found: say(f"{found['default_id']} is the default agent now."),
         "agents.set_default",
         agent_id=name,
     )
@@ -158,13 +162,13 @@ def default(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = 
 def remove(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Archive an agent: it leaves the roster, its folder stays. `restore` brings it back."""
     done = f"Archived {name}. `coterie agent restore {name}` brings it back."
-    report(home, as_json, lambda _: typer.echo(done), "agents.delete", agent_id=name)
+    report(home, as_json, lambda _: say(done), "agents.delete", agent_id=name)
 
 
 @app.command()
 def restore(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Bring an archived agent back."""
-    report(home, as_json, lambda _: typer.echo(f"Restored {name}."), "agents.restore", agent_id=name)
+    report(home, as_json, lambda _: say(f"Restored {name}."), "agents.restore", agent_id=name)
 
 
 @app.command()
@@ -176,14 +180,14 @@ def purge(
         if not sys.stdin.isatty():
             raise typer.BadParameter("this deletes for good; say --yes")
         what = "its folder, its conversations and everything it remembers"
-        typer.confirm(f"Delete {name}, {what}, for good?", abort=True)
+        confirm(f"Delete {name}, {what}, for good?")
 
     def tell(done: dict[str, Any]) -> None:
-        typer.echo(f"Purged {name}.")
+        say(f"Purged {name}.")
         if done["traces_left"]:
-            typer.echo("Somebody reads the database: its log is emptied when the gateway starts next.")
+            say("Somebody reads the database: its log is emptied when the gateway starts next.")
         if done["backups"]:
-            typer.echo(f"These backups still hold it: {', '.join(done['backups'])}")
+            say(f"These backups still hold it: {', '.join(done['backups'])}")
 
     report(home, as_json, tell, "agents.purge", agent_id=name)
 
@@ -198,9 +202,9 @@ def apply(yes: YesOption = False, home: HomeOption = None, as_json: JsonOption =
 def _print_applied(found: Answer) -> None:
     for heading in ("changes", "warnings", "held", "problems"):
         for line in found[heading]:
-            typer.echo(f"{heading.removesuffix('s')}: {line}", err=heading == "problems")
+            say(f"{heading.removesuffix('s')}: {line}", err=heading == "problems")
     if not any(found.values()):
-        typer.echo("agent.yaml and the registry agree.")
+        say("agent.yaml and the registry agree.")
 
 
 def _spec(
@@ -234,13 +238,18 @@ def _spec(
     return {**spec, **{key: value for key, value in given.items() if value is not None}}
 
 
-def _print_info(agent: Answer) -> None:
+def _print_info(agent: Answer, tools: list[Answer]) -> None:
     identity = agent["identity"]
     name = " ".join(filter(None, (identity["emoji"], agent["label"])))
-    typer.echo(f"{name} ({agent['id']}){', the default agent' if agent['is_default'] else ''}")
-    pairs = [("state", agent["state"])]
+    say(f"{name} ({agent['id']}){', the default agent' if agent['is_default'] else ''}")
+    archived = (
+        f"; `coterie agent restore {agent['id']}` brings it back" if agent["state"] == "archived" else ""
+    )
+    pairs = [("state", agent["state"] + archived), ("folder", agent["folder"])]
     pairs += [(key, identity[key]) for key in ("creature", "vibe") if identity[key]]
-    pairs += [(key, _short(value)) for key, value in agent["spec"].items()]
+    pairs += _effective(agent, tools)
+    shown = {"model"} if agent["effective"] else set()
+    pairs += [(key, _short(value)) for key, value in agent["spec"].items() if key not in shown]
     memories = agent["memories"]
     if any(memories[key] for key in ("shared", "private", "archived", "of_others")):
         kinds = (
@@ -261,11 +270,31 @@ def _print_info(agent: Answer) -> None:
             (line for line in soul.splitlines() if line.strip() and not line.startswith("#")),
             soul.splitlines()[0],
         )
-        typer.echo(f"\n“{_short(first)}”")
+        say()
+        say(f"“{_short(first)}”")
     print_table(
         ("File", "State", "Size"),
         [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
     )
+
+
+def _effective(agent: Answer, tools: list[Answer]) -> list[tuple[str, str]]:
+    """What its next turn would have, from the resolver that turns use, and why."""
+    effective, origins = agent["effective"], agent["origins"]
+    if not effective:
+        return []
+
+    def listed(key: str) -> str:
+        return f"{', '.join(effective[key]) or 'none'} ({origins[key]})"
+
+    pairs = [("model", f"{effective['model']} ({origins['model']})"), ("tools", listed("tools"))]
+    refused: dict[str, list[str]] = {}
+    for tool in tools:
+        if tool["verdict"] != "allow":
+            why = f"{'a person is asked' if tool['verdict'] == 'ask' else 'not allowed'}: {tool['reason']}"
+            refused.setdefault(why, []).append(tool["name"])
+    pairs += [("", f"{', '.join(names)} ({why})") for why, names in refused.items()]
+    return [*pairs, ("skills", listed("skills")), ("agents", listed("agents"))]
 
 
 def _count(one: dict[str, Any], what: str) -> str:

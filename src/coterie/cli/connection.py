@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from coterie.cli.output import print_json
+from coterie.cli.output import print_json, say
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,7 +41,7 @@ def connected(home: Path | None) -> Iterator[Connection]:
         connection = Connection(runner, runner.run(visit.__aenter__()))
         try:
             for problem in connection.call("status")["config"]["problems"]:
-                typer.echo(f"warning: {problem}; the last good configuration is in force", err=True)
+                say(f"warning: {problem}; the last good configuration is in force", err=True)
             yield connection
         finally:
             runner.run(visit.__aexit__(None, None, None))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_json
+from coterie.cli.output import print_json, say
 
 
 def doctor(
@@ -25,8 +25,8 @@ def doctor(
     else:
         marks = {"ok": "ok     ", "fixed": "fixed  ", "warning": "warning", "problem": "PROBLEM"}
         for finding in findings:
-            typer.echo(f"{marks[finding.level]}  {finding.message}")
+            say(f"{marks[finding.level]}  {finding.message}")
             if finding.advice:
-                typer.echo(f"         {finding.advice}")
+                say(f"         {finding.advice}")
     if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(1)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.clean import escaped
 from coterie.cli.connection import Answer, connected, report
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_json, print_table
+from coterie.cli.output import bar, print_json, print_table, say, say_exactly, say_text
 from coterie.core.audience import OWNER
 
 app = typer.Typer(help="Carry memories in and out, count them, index them again.", no_args_is_help=True)
@@ -48,7 +47,7 @@ def remember(
     report(
         home,
         as_json,
-        lambda kept: typer.echo(f"Remembered for {kept['agent_id']}, {kept['scope']} ({kept['id']})."),
+        lambda kept: say(f"Remembered for {kept['agent_id']}, {kept['scope']} ({kept['id']})."),
         "memory.remember",
         content=text,
         agent_id=agent,
@@ -89,12 +88,12 @@ def _print_hits(found: Answer) -> None:
         when = (memory["occurred_at"] or memory["created_at"])[:10]
         source = memory["source_ref"] or memory["id"]
         heard = "" if memory["audience"] == OWNER else f", heard from {memory['audience']}"
-        typer.echo(f"{when}  {memory['agent_id']}, {memory['scope']}, {source}{heard}")
-        typer.echo("\n".join(f"  {line}" for line in memory["content"].splitlines()))
+        say(f"{when}  {memory['agent_id']}, {memory['scope']}, {source}{heard}")
+        say_text("\n".join(f"  {line}" for line in memory["content"].splitlines()))
     if not found["memories"]:
-        typer.echo("Nothing was found.")
+        say("Nothing was found.")
     if found["note"]:
-        typer.echo(f"note: {found['note']}", err=True)
+        say(f"note: {found['note']}", err=True)
 
 
 @app.command("list")
@@ -130,7 +129,7 @@ def edit(
     report(
         home,
         as_json,
-        lambda changed: typer.echo(f"Changed {changed['id']}."),
+        lambda changed: say(f"Changed {changed['id']}."),
         "memory.update",
         id=memory,
         content=text,
@@ -151,7 +150,7 @@ def forget(
     report(
         home,
         as_json,
-        lambda done: typer.echo(f"Forgot {done['id']}."),
+        lambda done: say(f"Forgot {done['id']}."),
         "memory.forget",
         id=memory,
         agent_id=agent,
@@ -179,14 +178,15 @@ def export(
         else:
             found = gateway.call("memory.export", agent_id=agent, format=form)
     if str(file) == "-":
-        typer.echo(found["content"], nl=False)
+        content = found["content"]
+        say_exactly(escaped(content) if form == "jsonl" else content)
         return
     with file.open("w", encoding="utf-8", newline="") as out:
         out.write(found["content"])
     if as_json:
         print_json({"file": str(file), "count": found["count"], "format": form})
     else:
-        typer.echo(f"Wrote {_many(found['count'])} to {file}.")
+        say(f"Wrote {_many(found['count'])} to {file}.")
 
 
 @app.command("import")
@@ -206,7 +206,7 @@ def import_(
     with file.open(encoding="utf-8", newline="") as source:
         entries = list(memory_text.read(source.read(), kind))
     added = present = 0
-    with connected(home) as gateway, _bar("Importing", len(entries)) as move:
+    with connected(home) as gateway, bar("Importing", len(entries)) as move:
         for start in range(0, len(entries), CHUNK):
             some = entries[start : start + CHUNK]
             done = gateway.call("memory.import", content=memory_text.write(some, "jsonl"), agent_id=agent)
@@ -217,7 +217,7 @@ def import_(
         print_json({"added": added, "present": present})
     else:
         there = f"; {present} were there already" if present else ""
-        typer.echo(f"Added {_many(added)}{there}.")
+        say(f"Added {_many(added)}{there}.")
 
 
 @app.command()
@@ -248,12 +248,12 @@ def stats(
     )
     vectors = found["vectors"]
     if vectors["model"] is None:
-        typer.echo("Search goes by words alone.")
+        say("Search goes by words alone.")
     else:
         done = vectors["total"] - vectors["pending"]
-        typer.echo(f"Vectors of {vectors['model']}: {done:,} of {vectors['total']:,}.")
+        say(f"Vectors of {vectors['model']}: {done:,} of {vectors['total']:,}.")
     if vectors["problem"]:
-        typer.echo(f"warning: {vectors['problem']}", err=True)
+        say(f"warning: {vectors['problem']}", err=True)
 
 
 @app.command()
@@ -261,26 +261,14 @@ def reindex(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Index every memory again. Search goes on meanwhile; cut short, it goes on where it was."""
     with connected(home) as gateway:
         found = gateway.call("memory.reindex", restart=True)
-        with _bar("Indexing", found["total"]) as move:
+        with bar("Indexing", found["total"]) as move:
             while found["pending"]:
                 found = gateway.call("memory.reindex")
                 move(found["total"] - found["pending"])
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"Indexed {_many(found['total'])}.")
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(title, total=total or None)
-        yield lambda done: progress.update(task, completed=done)
+        say(f"Indexed {_many(found['total'])}.")
 
 
 def _format(file: Path, given: str | None) -> str:

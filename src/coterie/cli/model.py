@@ -8,7 +8,7 @@ import typer
 
 from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_table
+from coterie.cli.output import print_table, say, say_error
 
 app = typer.Typer(help="See which models there are, and whether they answer.", no_args_is_help=True)
 
@@ -33,8 +33,10 @@ def _print_models(found: Answer) -> None:
     print_table(("Model", "Used as", ""), rows)
     keyless = [p for p in found["providers"] if not p["has_key"]]
     for provider in keyless:
-        typer.echo(f"{provider['name']} can be used once {' or '.join(provider['key_names'])} is set.")
-    typer.echo("Other names work too, as <provider>/<model>: each provider has more than are listed here.")
+        say(
+            f"{provider['name']} can be used once {' or '.join(provider['key_names'])} is set where the gateway runs."
+        )
+    say("Other names work too, as <provider>/<model>: each provider has more than are listed here.")
 
 
 @app.command("test")
@@ -53,6 +55,6 @@ def try_model(
 
 def _print_test(found: Answer) -> None:
     if found["ok"]:
-        typer.echo(f"{found['name']} answers ({found['latency_ms']} ms).")
+        say(f"{found['name']} answers ({found['latency_ms']} ms).")
     else:
-        typer.echo(f"error: {found['message']}", err=True)
+        say_error(found["message"])

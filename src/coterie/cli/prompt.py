@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
+from coterie.cli.clean import escaped
 from coterie.cli.connection import connected
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_json, print_table, size
+from coterie.cli.output import print_json, print_table, say, say_exactly, say_text, size, to_terminal
 
 app = typer.Typer(help="See what a turn sends to its model.", no_args_is_help=True)
 
@@ -38,17 +38,17 @@ def show(
     if raw:
         if found["body"] is None:
             raise InvalidRequest(f"{found['model']} cannot show what it would send")
-        sys.stdout.buffer.write(found["body"].encode())
+        say_exactly(escaped(found["body"]) if to_terminal() else found["body"])
         return
     if as_json:
         print_json(found)
         return
-    typer.echo(found["system"])
-    typer.echo("")
+    say_text(found["system"])
+    say()
     for tool in found["tools"]:
-        typer.echo(json.dumps(tool, ensure_ascii=False, separators=(",", ":")))
-    typer.echo("")
-    typer.echo(found["context"])
+        say(escaped(json.dumps(tool, ensure_ascii=False, separators=(",", ":"))))
+    say()
+    say_text(found["context"])
     tools = sum(
         len(json.dumps(t, ensure_ascii=False, separators=(",", ":")).encode()) for t in found["tools"]
     )

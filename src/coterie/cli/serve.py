@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from coterie.cli.options import HomeOption
+from coterie.cli.output import say, start_log, to_terminal
 
 
 def serve(
@@ -24,23 +24,28 @@ def serve(
     """Run the gateway: API, channels and workers, until Ctrl-C."""
     import logging
 
+    from coterie.app import Door
     from coterie.app import serve as run
+    from coterie.engine.access import ENVIRONMENT
     from coterie.engine.household.home import Home
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s  %(message)s",
-        stream=sys.stderr,
-    )
+    start_log(logging.DEBUG if verbose else logging.INFO)
     for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     place = Home.locate(home)
 
-    def announce(url: str, token: str) -> None:
-        page = f"{url}/#token={token}"
-        typer.echo(f"Coterie is at {url}  (home {place.path})")
-        typer.echo(f"Open {page}")
-        sys.stdout.flush()
+    def announce(door: Door) -> None:
+        say(f"Coterie is at {door.url}  (home {place.path})")
+        if door.elsewhere:
+            say(f"From other machines: {', '.join(door.elsewhere)}")
+        page = f"{door.url}/#token={door.token}"
+        # What is printed elsewhere than to a person's eyes stays: in a log, in somebody's paste.
+        if door.token_is_given:
+            say(f"Open {door.url}  (its token is the one in {ENVIRONMENT})")
+        elif to_terminal():
+            say(f"Open {page}")
+        else:
+            say(f"Open {door.url}  (its token is in {place.token})")
         if open_browser:
             typer.launch(page)
 

@@ -8,7 +8,7 @@ import typer
 
 from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_pairs, print_table
+from coterie.cli.output import print_pairs, print_table, say, say_text
 
 app = typer.Typer(help="Look at runs of subagents, stop them, announce them again.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def list_(
 
 def _print_runs(found: Answer) -> None:
     if not found["runs"]:
-        typer.echo("No runs.")
+        say("No runs.")
         return
     print_table(
         ("Run", "Agent", "Status", "Announcement", "Task"),
@@ -67,7 +67,8 @@ def _print_run(found: Answer) -> None:
     ]
     print_pairs(pairs)
     if found["result"]:
-        typer.echo(f"\n{found['result']}")
+        say()
+        say_text(found["result"])
 
 
 @app.command()
@@ -83,7 +84,7 @@ def retry(run: RunArgument, home: HomeOption = None, as_json: JsonOption = False
 
 
 def _print_change(found: Answer) -> None:
-    typer.echo(f"{found['run_id']}: {found['error'] or found['status']}; {_announcement(found)}")
+    say(f"{found['run_id']}: {found['error'] or found['status']}; {_announcement(found)}")
 
 
 def _announcement(run: Answer) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from coterie.cli.connection import Answer, report
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_table
+from coterie.cli.output import print_table, say
 
 app = typer.Typer(help="Make, list and revoke access tokens.", no_args_is_help=True)
 
@@ -29,10 +29,8 @@ def create(
 
 
 def _print_made(made: Answer) -> None:
-    typer.echo(made["token"])
-    typer.echo(
-        f"Scope {made['scope']}. Keep it now: it is not shown again. Id for revoking: {made['id']}", err=True
-    )
+    say(made["token"])
+    say(f"Scope {made['scope']}. Keep it now: it is not shown again. Id for revoking: {made['id']}", err=True)
 
 
 @app.command("list")
@@ -64,4 +62,4 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Take a token back. Connections that use it end at once."""
-    report(home, as_json, lambda _: typer.echo(f"Revoked {token_id}."), "tokens.revoke", id=token_id)
+    report(home, as_json, lambda _: say(f"Revoked {token_id}."), "tokens.revoke", id=token_id)

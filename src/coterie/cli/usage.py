@@ -8,7 +8,7 @@ import typer
 
 from coterie.cli.connection import connected
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_json, print_table
+from coterie.cli.output import print_json, print_table, say
 
 BAR = 40
 
@@ -40,7 +40,7 @@ def usage(
         print_json(found)
         return
     if not found["rows"]:
-        typer.echo(f"No turns in the last {days} days.")
+        say(f"No turns in the last {days} days.")
         return
     _plot(daily["rows"])
     rows = [(*(str(row[key] or "") for key in keys), *_figures(row)) for row in found["rows"]]
@@ -53,18 +53,28 @@ def usage(
 def _plot(rows: list[dict[str, Any]]) -> None:
     """Tokens by day, one bar each."""
     most = max((row["input_tokens"] + row["output_tokens"] for row in rows), default=0) or 1
-    typer.echo("Tokens by day")
+    say("Tokens by day")
     for row in rows:
         count = row["input_tokens"] + row["output_tokens"]
-        typer.echo(f"{row['day']}  {'#' * max(1, round(count / most * BAR)):<{BAR}}  {count:,}")
+        say(f"{row['day']}  {'#' * max(1, round(count / most * BAR)):<{BAR}}  {count:,}")
 
 
 def _figures(row: dict[str, Any]) -> tuple[str, ...]:
-    cost = "unknown" if row["cost"] is None else f"${row['cost']:.4f}"
     return (
         f"{row['turns']:,}",
         f"{row['input_tokens']:,}",
         f"{row['cached_tokens']:,}",
         f"{row['output_tokens']:,}",
-        cost,
+        _cost(row),
     )
+
+
+def _cost(row: dict[str, Any]) -> str:
+    """What is known of it: a sum over turns of unknown price is no sum."""
+    unknown = row["unpriced_turns"]
+    if row["cost"] is None or (unknown and not row["cost"]):
+        return "unknown"
+    if not unknown:
+        return f"${row['cost']:.4f}"
+    turns = "1 turn" if unknown == 1 else f"{unknown:,} turns"
+    return f"at least ${row['cost']:.4f} ({turns} of unknown price)"

@@ -17,4 +17,6 @@ class UsageRow:
     output_tokens: int
     cached_tokens: int
     cost: float | None
-    """In US dollars; None where no price is known."""
+    """In US dollars, as far as prices are known; None where none is."""
+    unpriced_turns: int = 0
+    """Turns whose price is not known. Of sessions that are gone, those where no price of the day and model is."""

@@ -64,6 +64,11 @@ class Access:
         except (OSError, ValueError) as error:
             raise Unavailable(f"the token in {self._home.token} cannot be read: {error}") from error
 
+    @property
+    def owner_token_is_given(self) -> bool:
+        """It stands in the environment."""
+        return bool(os.environ.get(ENVIRONMENT, "").strip())
+
     def make_owner_token(self) -> str:
         """Kept in the home folder, readable by its owner alone."""
         token = spell(OWNER, secrets.token_urlsafe(32))

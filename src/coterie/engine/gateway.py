@@ -77,6 +77,9 @@ class Models(Protocol):
 
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]: ...
 
+    def check(self, name: str) -> None:
+        """Raises InvalidRequest where no model could be behind a name; which ones there are, its provider knows."""
+
     async def aclose(self) -> None: ...
 
 
@@ -142,10 +145,19 @@ class Gateway:
         self._waker = LocalWaker()
         self.turns = Turns(store, self.claim, brains, self._waker, events, Transcripts(store))
         self.stopping = Stopping(store, self.turns)
-        self.sessions = Sessions(store, registry, brains, self.turns, self.stopping, events)
+        self.sessions = Sessions(
+            store, registry, brains, self.turns, self.stopping, events, parts.models.check
+        )
         limits = Limits(store, partial(_trace_budget, registry))
         self.subagents = Subagents(
-            store, registry, brains, self.sessions, self.turns, self.stopping, limits.budget
+            store,
+            registry,
+            brains,
+            self.sessions,
+            self.turns,
+            self.stopping,
+            limits.budget,
+            parts.models.check,
         )
         delegation = Delegation(store, self.turns, self.sessions, self.subagents)
         switching = Switching(brains, self.sessions, self.subagents, self.turns, events)

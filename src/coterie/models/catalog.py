@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from coterie.core.errors import InvalidRequest
 from coterie.core.ports import Model, ModelError, ProviderState
 from coterie.models.keys import find_key
 from coterie.models.provider import Provider, Reach, all_providers
@@ -65,6 +66,13 @@ class ModelCatalog:
             model = self._models[name] = self._make(name)
         return model
 
+    def check(self, name: str) -> None:
+        """Raises InvalidRequest where no provider could have a model of this name."""
+        try:
+            self._provider(name)
+        except ModelError as error:
+            raise InvalidRequest(error.message, details={"field": "model"}) from None
+
     def describe(self, *, only_usable: bool = False) -> list[ProviderState]:
         """Every provider, whether it can be used, and what it is known for; or that only of those that can be."""
         return [self._describe(name, settings, only_usable) for name, settings in self._providers.items()]
@@ -76,7 +84,7 @@ class ModelCatalog:
         if connections is not None:
             await connections.aclose()
 
-    def _make(self, name: str) -> Model:
+    def _provider(self, name: str) -> tuple[ProviderSettings, Provider]:
         provider, _, model = name.partition("/")
         if not provider or not model:
             raise _unknown(f"{name!r} is not a model; write <provider>/<model>, as in openai/gpt-5.2")
@@ -91,6 +99,10 @@ class ModelCatalog:
                 f"provider {provider!r} has the type {settings.type!r}, which is not available; "
                 f"available are {', '.join(sorted(all_providers()))}"
             )
+        return settings, kind
+
+    def _make(self, name: str) -> Model:
+        settings, kind = self._provider(name)
         try:
             return kind.make(name, self._reach(name, settings, kind))
         except ImportError as error:
@@ -121,7 +133,8 @@ class ModelCatalog:
         found = find_key(names)
         if names and found is None:
             raise ModelError(
-                f"{name} needs an API key: set the environment variable {' or '.join(names)}",
+                f"{name} needs an API key: set {' or '.join(names)} in the environment where the gateway runs "
+                "(`coterie serve`; the chat itself, if there is none), and start it again",
                 kind="auth",
                 can_retry=False,
             )

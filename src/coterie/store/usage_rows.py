@@ -51,6 +51,7 @@ class UsageRows:
             literal(1).label("turns"),
             *(_j.c[name] for name in _AMOUNTS),
             _j.c.cost,
+            case((_j.c.cost.is_(None), 1), else_=0).label("unpriced"),
         ).where(_j.c.started_at.is_not(None))
         kept = select(
             func.nullif(_k.c.agent_id, NOBODY).label("agent"),
@@ -61,6 +62,7 @@ class UsageRows:
             _k.c.turns,
             *(_k.c[name] for name in _AMOUNTS),
             _k.c.cost,
+            case((_k.c.cost.is_(None), _k.c.turns), else_=0).label("unpriced"),
         )
         if since is not None:
             live, kept = live.where(_moment >= since), kept.where(_k.c.day >= since[:10])
@@ -73,7 +75,7 @@ class UsageRows:
         query = select(
             *keys,
             func.coalesce(func.sum(every.c.turns), 0),
-            *(func.coalesce(func.sum(every.c[name]), 0) for name in _AMOUNTS),
+            *(func.coalesce(func.sum(every.c[name]), 0) for name in (*_AMOUNTS, "unpriced")),
             func.sum(every.c.cost),
         ).limit(limit)
         if keys:
@@ -82,8 +84,8 @@ class UsageRows:
         found = []
         for row in self._connection.execute(query):
             key = {name: row[i] for i, name in enumerate(by)}
-            turns, sent, came, cached = map(int, row[count:-1])
-            found.append(UsageRow(key, turns, sent, came, cached, row[-1]))
+            turns, sent, came, cached, unpriced = map(int, row[count:-1])
+            found.append(UsageRow(key, turns, sent, came, cached, row[-1], unpriced))
         return found
 
     def spent_since(self, agent_id: str, day: str) -> Usage:

@@ -170,6 +170,9 @@ class House:
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:
         return ()
 
+    def check(self, name: str) -> None:
+        pass
+
     async def aclose(self) -> None:
         pass
 

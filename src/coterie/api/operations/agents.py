@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SerializationInfo, field_serializer
@@ -133,6 +134,15 @@ class Effective(Answer):
     agents: list[str]
 
 
+class Origins(Answer):
+    """Whose words decide what a turn of an agent would have."""
+
+    model: str
+    tools: str
+    skills: str
+    agents: str
+
+
 class AgentMemories(MemoryCounts):
     """An agent's memories by scope, and what it can read of others'."""
 
@@ -156,7 +166,9 @@ class AgentInfo(Answer):
     soul: str
     spec: AgentSpec
     files: list[FileEntry]
+    folder: str = Field(description="Where its files lie, on the gateway's machine.")
     effective: Effective | None = Field(None, description="Of active agents.")
+    origins: Origins | None = Field(None, description="Where each of these comes from.")
     memories: AgentMemories | None = Field(None, description="How much it remembers.")
     audiences: list[AgentAudience] | None = Field(None, description="Whom outside it talks with.")
     created_at: str | None = None
@@ -223,6 +235,7 @@ def agents_get(gateway: Gateway, params: AgentRef) -> AgentInfo:
 @operation("agents.create", "admin", http=Post("/api/agents", 201))
 def agents_create(gateway: Gateway, params: AgentCreate) -> AgentInfo:
     """A new agent with a folder of its own."""
+    _check_models(gateway, params.spec)
     identity = {"emoji": params.emoji} if params.emoji else None
     agent = gateway.registry.create(
         params.id, label=params.label, spec=params.spec, identity=identity, soul=params.soul
@@ -233,6 +246,7 @@ def agents_create(gateway: Gateway, params: AgentCreate) -> AgentInfo:
 @operation("agents.update", "admin", http=Patch("/api/agents/{id}", id="agent_id"))
 def agents_update(gateway: Gateway, params: AgentUpdate) -> AgentInfo:
     """Change what is given; everything else stays."""
+    _check_models(gateway, params.spec)
     label, fields = identity_changes(params.identity)
     if label is not None and params.label is not None and label != params.label:
         raise InvalidRequest(
@@ -309,6 +323,15 @@ def agents_files_set(gateway: Gateway, params: FileWrite) -> File:
     return File.of(written, agent_id=agent.id)
 
 
+def _check_models(gateway: Gateway, spec: Mapping[str, Any] | None) -> None:
+    """A model that nobody could have is refused before it is written down; anything odder, by the registry."""
+    model = (spec or {}).get("model")
+    named = list(model.values()) if isinstance(model, dict) else [model]
+    for name in [name for one in named for name in (one if isinstance(one, list) else [one])]:
+        if isinstance(name, str) and "/" in name:
+            gateway.models.check(name)
+
+
 def identity_changes(patch: IdentityPatch | None) -> tuple[str | None, dict[str, str] | None]:
     """The label, which the registry keeps, and the fields that stand in IDENTITY.md."""
     if patch is None:
@@ -347,7 +370,9 @@ def _info(gateway: Gateway, agent: Agent) -> AgentInfo:
         soul=workspace.effective("SOUL.md")[1],
         spec=AgentSpec.model_validate(agent.spec),
         files=[FileEntry.of(file) for file in workspace.files()],
+        folder=str(workspace.path),
         effective=_effective(gateway, agent) if agent.state is AgentState.ACTIVE else None,
+        origins=_origins(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         memories=_memories(gateway, agent),
         audiences=_audiences(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         created_at=agent.created_at or None,
@@ -386,6 +411,21 @@ def _effective(gateway: Gateway, agent: Agent) -> Effective:
         tools=[schema.name for schema in brain.schemas],
         skills=gateway.registry.skills(brain.spec, gateway.home.skill_names()),
         agents=[peer.id for peer in gateway.brains.peers(agent.id, brain.spec)],
+    )
+
+
+def _origins(gateway: Gateway, agent: Agent) -> Origins:
+    def of(otherwise: str, *keys: str) -> str:
+        said = [(key, who) for key in keys if (who := gateway.registry.who_said(agent, key)) is not None]
+        told = [key if who == agent.id else f"{key} of {who}" for key, who in said]
+        return " and ".join(told) or otherwise
+
+    lists = ("tool_allowlist", "tool_denylist", "capability_allowlist", "capability_denylist")
+    return Origins(
+        model=of("default_model of agent.yaml", "model"),
+        tools=of("no list: all there are", *lists),
+        skills=of("no list: all there are", "skill_allowlist", "skill_denylist"),
+        agents=of("no list: all that are visible", "agent_allowlist", "agent_denylist"),
     )
 
 

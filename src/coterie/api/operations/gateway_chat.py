@@ -12,7 +12,7 @@ from coterie.api.operation import Post, Streamed, operation
 from coterie.api.operations.chat import Attachment, attached
 from coterie.api.shapes import Answer, Change, Flag, SessionName, Shape
 from coterie.api.streaming import PING, content_of, reply, sse, with_pings
-from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.errors import InvalidRequest
 from coterie.core.events import LAST
 from coterie.core.message import ImagePart
 from coterie.core.session import dm_key, group_key
@@ -83,7 +83,7 @@ def _session(gateway: Gateway, body: GatewayChat) -> str:
     """Until bindings decide, everything goes to the agent named, else to the default one."""
     agent_id = gateway.brains.named(body.agent_id or "default")
     if agent_id is None:
-        raise NotFound(f"there is no active agent {body.agent_id!r}")
+        raise gateway.registry.absent(body.agent_id or "default")
     if body.session_key is not None:
         if body.agent_id is not None and not body.session_key.startswith(f"agent:{agent_id}:"):
             raise InvalidRequest("sessionKey and agentId name different agents", details={"field": "agentId"})

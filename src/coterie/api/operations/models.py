@@ -69,7 +69,8 @@ class UsageEntry(Answer):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    cost: float | None
+    cost: float | None = Field(description="In dollars, as far as prices are known; null: none is.")
+    unpriced_turns: int = Field(description="Turns whose price is not known.")
 
 
 class UsageSummary(Answer):

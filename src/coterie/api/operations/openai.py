@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from coterie.api.operation import Get, Post, Streamed, operation
 from coterie.api.shapes import Change, Flag, Nothing
 from coterie.api.streaming import PING, Sent, content_of, reason, reply, sse, with_pings
-from coterie.core.agent import AgentState
+from coterie.core.agent import AgentSpec, AgentState
 from coterie.core.errors import InvalidRequest, NotFound
 from coterie.core.message import Role
+from coterie.core.names import LONGEST, nearest
 from coterie.core.session import api_key
 from coterie.engine.gateway import Gateway, check_message
 from coterie.engine.turns.sessions import Said
@@ -199,7 +200,11 @@ async def _events(gateway: Gateway, run_id: str, model: str, with_usage: bool) -
 def named_agent(gateway: Gateway, model: str) -> str:
     agent_id = gateway.brains.named(model.removeprefix(PREFIX))
     if agent_id is None:
-        raise NotFound(f"the model {model[:100]!r} does not exist; /v1/models lists those that do")
+        near = nearest(
+            model.removeprefix(PREFIX), [peer.id for peer in gateway.brains.peers("", AgentSpec())]
+        )
+        meant = f"; did you mean {PREFIX + near!r}?" if near else "; /v1/models lists those that do"
+        raise NotFound(f"the model {model[:LONGEST]!r} does not exist{meant}")
     return agent_id
 
 

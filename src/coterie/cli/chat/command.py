@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.options import HomeOption
+from coterie.cli.output import at_terminal, print_json, say_text, to_terminal
 
 
 def chat(
@@ -41,8 +42,7 @@ def chat(
 
     place = Home.locate(home)
     choice = Choice(agent, session, model)
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if message is None and at_terminal:
+    if message is None and at_terminal():
         if as_json:
             raise typer.BadParameter("a conversation is not JSON; give a message", param_hint="--json")
         from coterie.cli.chat.talk import talk
@@ -51,17 +51,15 @@ def chat(
         return
 
     from coterie.cli.chat.once import answer
-    from coterie.cli.output import print_json
     from coterie.core.errors import InvalidRequest
 
     if message is None:
         message = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
     if not message.strip():
         raise InvalidRequest("there is no message: it is empty")
-    shown = sys.stdout.isatty() and not as_json
+    shown = to_terminal() and not as_json
     found = asyncio.run(answer(place, choice, message, shown=shown))
     if as_json:
         print_json(found)
     elif not shown:
-        sys.stdout.buffer.write(found["text"].rstrip("\n").encode("utf-8", "replace") + b"\n")
-        sys.stdout.buffer.flush()
+        say_text(found["text"].rstrip("\n"))

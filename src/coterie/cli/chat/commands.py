@@ -84,7 +84,7 @@ class Commands:
             await self._screen.lines(f"{c.model} ({whose})")
             return
         await self._conversation.set_model("" if name == "default" else name)
-        await self._screen.note(f"the model is {self._conversation.model} now")
+        await self._screen.note(f"the model is {self._conversation.model} now{await self._doubt()}")
 
     async def list_models(self, _: str) -> None:
         names = await self._model_names()
@@ -127,6 +127,20 @@ class Commands:
 
     async def quit(self, _: str) -> None:
         raise Leave
+
+    async def _doubt(self) -> str:
+        """What is known to be missing before the model can answer."""
+        name = self._conversation.model
+        found = await self._client.call("models.list", all=True)
+        provider = next((p for p in found["providers"] if p["name"] == name.partition("/")[0]), None)
+        if provider is not None and not provider["has_key"]:
+            return (
+                f"; it needs {' or '.join(provider['key_names'])} in the environment where the gateway runs"
+            )
+        listed = [m["name"] for m in found["models"] if m["provider"] == name.partition("/")[0]]
+        if listed and name not in listed:
+            return "; it is not among the known ones, so whether it answers will be seen"
+        return ""
 
     async def _agents(self) -> list[dict[str, Any]]:
         found = (await self._client.call("agents.list"))["agents"]

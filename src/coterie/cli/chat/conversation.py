@@ -78,6 +78,8 @@ class Run:
     attempt: int = 1
     streamed: str = ""
     """Of the reply that is coming in."""
+    begun: bool = False
+    """Something of that reply was shown, thoughts included."""
     ended: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -262,6 +264,7 @@ class Conversation:
         run = self._run(live["run_id"])
         self._active = run.id
         run.seq, run.attempt, run.streamed = live["seq"], live["attempt"], live["text"]
+        run.begun = bool(live["text"] or live["thinking"])
         run.task = run.task or (await self._task_of(run.id))[0]
         await self._view.note("a reply is under way")
         await self._view.begins(self.agent_name)
@@ -328,18 +331,21 @@ class Conversation:
             return
         run.seq = payload["seq"]
         if payload["attempt"] > run.attempt:
-            run.attempt, run.streamed = payload["attempt"], ""
-            await self._view.starts_over()
+            if run.begun:
+                await self._view.starts_over()
+            run.attempt, run.streamed, run.begun = payload["attempt"], "", False
         match state:
             case "started":
                 await self._started(run)
             case "delta":
                 run.streamed += payload["text"]
+                run.begun = True
                 await self._view.says(payload["text"])
             case "thinking":
+                run.begun = True
                 await self._view.thinks(payload["text"])
             case "tool_start":
-                run.streamed = ""
+                run.streamed, run.begun = "", False
                 await self._view.tool_starts(payload["call_id"], payload["name"], payload["arguments"])
             case "tool_end":
                 await self._view.tool_ends(
@@ -364,7 +370,7 @@ class Conversation:
     async def _started(self, run: Run) -> None:
         again = run.interrupted or self._active == run.id
         run.interrupted = False
-        run.streamed = ""
+        run.streamed, run.begun = "", False
         self._active = run.id
         if run.task is None:
             run.task, who = await self._task_of(run.id)

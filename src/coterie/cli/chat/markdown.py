@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from coterie.cli.chat.terminal import Terminal, to_ascii
+from coterie.cli.chat.terminal import Terminal
+from coterie.cli.clean import to_ascii
+from coterie.cli.output import rendered
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -39,21 +40,8 @@ def render(text: str, terminal: Terminal) -> str:
     """Finished Markdown as lines for the terminal."""
     if len(text) > MAX_PARSED:
         return text.rstrip("\n") + "\n"
-    from rich.console import Console
-
-    out = StringIO()
-    console = Console(
-        file=out,
-        width=terminal.columns,
-        force_terminal=True,
-        color_system="standard" if terminal.colour else None,
-        no_color=not terminal.colour,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(_markdown()(text))
-    lines = [line.rstrip() for line in out.getvalue().split("\n")]
+    drawn = rendered(_markdown()(text), terminal.columns, colour=terminal.colour)
+    lines = [line.rstrip() for line in drawn.split("\n")]
     shown = "\n".join(lines).strip("\n") + "\n"
     return shown if terminal.unicode else to_ascii(shown)
 

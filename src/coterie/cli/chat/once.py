@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +10,7 @@ from coterie.cli.chat.conversation import Choice, Conversation, Outcome, Unseen
 from coterie.cli.chat.screen import Screen, Straight
 from coterie.cli.chat.terminal import Terminal, last_lines
 from coterie.cli.client import Client, joined
+from coterie.cli.output import Picture
 from coterie.core.errors import CoterieError, Unavailable
 from coterie.engine.household.home import Home
 
@@ -68,32 +68,21 @@ class Moving:
 
     def __init__(self, terminal: Terminal) -> None:
         from rich.cells import cell_len
-        from rich.console import Console
-        from rich.live import Live
 
         self._terminal = terminal
         self._width_of = cell_len
-        self._console = Console(no_color=not terminal.colour, highlight=False)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._picture = Picture(colour=terminal.colour)
 
     def __enter__(self) -> Moving:
-        self._live.start()
+        self._picture.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._picture.__exit__()
 
     async def write(self, text: str, tail: str | None = None) -> None:
-        from rich.text import Text
-
-        self._live.update(Text(""), refresh=True)
-        self._live.stop()
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        self._live.start()
+        self._picture.above(text)
 
     def show(self, text: str, *, dim: bool) -> None:
-        from rich.text import Text
-
         lines = last_lines(text, self._terminal.columns, self._terminal.lines - 2, self._width_of)
-        self._live.update(Text("\n".join(lines), style="dim" if dim else ""), refresh=True)
+        self._picture.draw(lines, dim=dim)

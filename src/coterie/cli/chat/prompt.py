@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.cli.chat.screen import Outlet, Straight
 from coterie.cli.chat.terminal import Terminal, last_lines
+from coterie.cli.clean import one_line, painted
+from coterie.cli.output import say
 from coterie.engine.household.home import Home
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ class EditorPrompt:
                 text, self._unwritten = self._unwritten, ""
                 if self._next_tail is not None:
                     (self._tail, self._tail_is_dim), self._next_tail = self._next_tail, None
-                self._session.output.write_raw(text)
+                self._session.output.write_raw(painted(text))
                 self._session.output.flush()
 
     def show(self, text: str, *, dim: bool) -> None:
@@ -232,7 +234,8 @@ class EditorPrompt:
                     return
                 word = line.rpartition(" ")[2]
                 for text, meaning in prompt._person.completions(line):
-                    yield Completion(text, -len(word), display_meta=prompt._terminal.fit(meaning))
+                    fit = prompt._terminal.fit
+                    yield Completion(one_line(text), -len(word), fit(text), display_meta=fit(meaning))
 
         return Slash()
 
@@ -298,5 +301,5 @@ class LinePrompt:
             return
         self._pending, self._armed = b"", True
         self._lines.clear()
-        sys.stdout.write("\n(Ctrl-C again, or Ctrl-D, leaves)\n")
-        sys.stdout.flush()
+        say()
+        say("(Ctrl-C again, or Ctrl-D, leaves)")

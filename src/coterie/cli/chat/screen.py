@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Protocol
 
 from coterie.cli.chat.markdown import render, split_finished
 from coterie.cli.chat.terminal import Terminal, short
+from coterie.cli.output import say_painted
 
 ARGUMENTS = 60
 """Characters of a tool's arguments that are shown."""
@@ -198,8 +198,7 @@ class Straight:
     """An outlet without a prompt and without anything that moves: for terminals that only print."""
 
     async def write(self, text: str, tail: str | None = None) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        say_painted(text)
 
     def show(self, text: str, *, dim: bool) -> None:
         pass

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from coterie.cli import output
+from coterie.cli.clean import clean, to_ascii
+
 STEP = 4096
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = frozenset(("red", "green", "yellow", "cyan"))
-_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-# Text that runs backwards could make a reply look like something that we say ourselves.
-_CONTROLS |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
-_ASCII = {
-    **dict.fromkeys("“”„«»", '"'),
-    **dict.fromkeys("‘’", "'"),
-    **dict.fromkeys("–—─━═┄┈", "-"),
-    **dict.fromkeys("│┃▌▐║", "|"),
-    **dict.fromkeys("┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋╭╮╰╯╇╈┡┩", "+"),
-    **dict.fromkeys("•·", "*"),
-    "…": "...",
-    "›": ">",
-    "→": "->",
-    "✓": "+",
-    "✗": "x",
-    "\xa0": " ",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +25,8 @@ class Terminal:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ, encoding: str | None = None) -> Terminal:
-        escapes = environment.get("TERM", "").lower() not in ("", "dumb", "unknown")
-        encoding = encoding or sys.stdout.encoding or "ascii"
+        escapes = output.knows_escapes(environment)
+        encoding = encoding or output.encoding()
         return cls(
             escapes=escapes,
             colour=escapes and not environment.get("NO_COLOR"),
@@ -62,7 +47,7 @@ class Terminal:
 
     def fit(self, text: str) -> str:
         """Without anything that could move the cursor, and in characters that the terminal has."""
-        text = text.translate(_CONTROLS).expandtabs(4)
+        text = clean(text).expandtabs(4)
         return text if self.unicode else to_ascii(text)
 
     def wrap(self, text: str, indent: str = "  ") -> str:
@@ -73,21 +58,6 @@ class Terminal:
             for line in text.split("\n")
         )
         return "\n".join(lines)
-
-
-def to_ascii(text: str) -> str:
-    """The nearest ASCII spelling."""
-    if text.isascii():
-        return text
-    import unicodedata
-
-    def spell(character: str) -> str:
-        if character in _ASCII:
-            return _ASCII[character]
-        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-        return plain or ("" if unicodedata.category(character) in ("Mn", "Cf") else "?")
-
-    return "".join(c if c.isascii() else spell(c) for c in text)
 
 
 def short(text: str, limit: int) -> str:

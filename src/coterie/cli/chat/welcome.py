@@ -21,11 +21,13 @@ async def welcome(screen: Screen, conversation: Conversation, home: Home) -> Non
     if conversation.model.startswith("offline/"):
         model = (
             "There is no model key yet, so a built-in offline demo answers. It is not a language model, but it "
-            "shows you around. For a real model, put a provider's key into the environment and "
-            "default_model into agent.yaml; `coterie model list` shows names."
+            "shows you around. For a real model, put a provider's key into the environment where the gateway "
+            "runs, start it again, and name a default_model in agent.yaml; `coterie model list` shows names."
         )
     else:
-        model = f"{conversation.model} answers."
+        model = (
+            f"The model is set to {conversation.model}, and was not asked yet; `coterie model test` tries it."
+        )
     text = (
         "Welcome to Coterie: a household of AI agents that live on this machine, each with its own "
         f"character, files and model. Yours was made in {home.shown}: agent.yaml there is its configuration, "

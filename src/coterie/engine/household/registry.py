@@ -27,6 +27,7 @@ from coterie.core.agent import (
 )
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
+from coterie.core.names import LONGEST, hint
 from coterie.core.policy import permits
 from coterie.engine.household.first_run import settle_in
 from coterie.engine.household.home import Home
@@ -104,27 +105,43 @@ class Registry:
             return found
         if found is None and self._is_folder(agent_id):
             return _discovered(agent_id)
-        raise NotFound(f"there is no agent {agent_id!r}")
+        raise self.absent(agent_id)
+
+    def absent(self, name: str) -> NotFound:
+        """Why a name is no active agent's, and who was meant, perhaps. For callers who may see everybody."""
+        with self._store.read() as tx:
+            rows = {agent.id: agent.state for agent in tx.agents.all()}
+        state = rows.get(name)
+        if state is AgentState.ARCHIVED:
+            return NotFound(f"there is no active agent {name!r}: {_archived(name)}")
+        known = [one for one, state in rows.items() if state is not AgentState.PURGING]
+        return NotFound(f"there is no agent {name[:LONGEST]!r}{hint(name, known)}")
 
     def default(self) -> Agent:
         return self.get(DEFAULT_ALIAS)
 
     def spec(self, agent: Agent) -> AgentSpec:
         """What counts for an agent: its own entry over its templates'."""
+        return inherit([entry for _, entry in self._lineage(agent)])
+
+    def who_said(self, agent: Agent, key: str) -> str | None:
+        """Whose entry decides a key for an agent: its own id, a template's, or None where nobody says anything."""
+        return next((one for one, entry in self._lineage(agent) if key in entry), None)
+
+    def _lineage(self, agent: Agent) -> list[tuple[str, Mapping[str, Any]]]:
+        """An agent's entry, then those of its templates."""
+        layers: list[tuple[str, Mapping[str, Any]]] = [(agent.id, agent.spec)]
         parent = agent.spec.get("extends")
         if parent is None:
-            return inherit([agent.spec])
-        layers: list[Mapping[str, Any]] = [agent.spec]
+            return layers
         with self._store.read() as tx:
-            seen = [agent.id]
-            while parent is not None and parent not in seen:
+            while parent is not None and parent not in (one for one, _ in layers):
                 row = tx.agents.get(parent)
                 if row is None:
                     break
-                seen.append(parent)
-                layers.append(row.spec)
+                layers.append((parent, row.spec))
                 parent = row.spec.get("extends")
-        return inherit(layers)
+        return layers
 
     def workspace(self, agent: Agent | str) -> Workspace:
         """The only way to an agent's files."""
@@ -164,7 +181,9 @@ class Registry:
         def edit(household: Household) -> None:
             existing = household.rows.get(agent_id)
             if existing is not None and existing.state is AgentState.ARCHIVED:
-                raise Conflict(f"{agent_id!r} is archived; restore it, or purge it first")
+                raise Conflict(
+                    f"{agent_id!r} is archived: {_brings_back(agent_id)}, `coterie agent purge` deletes it"
+                )
             if existing is not None:
                 raise Conflict(f"there is an agent {agent_id!r} already")
             at = now_iso()
@@ -226,7 +245,8 @@ class Registry:
         def edit(household: Household) -> None:
             found = household.rows.get(agent_id)
             if found is None or found.state is not AgentState.ACTIVE:
-                raise Conflict(f"{agent_id!r} is not active and cannot be the default")
+                why = f": {_brings_back(agent_id)}" if found is not None else ""
+                raise Conflict(f"{agent_id!r} is not active and cannot be the default{why}")
             household.make_default(agent_id)
 
         self.sync.edit(edit)
@@ -239,7 +259,7 @@ class Registry:
         def edit(household: Household) -> None:
             found = household.rows.get(agent_id)
             if found is None or found.state is not AgentState.ACTIVE:
-                raise NotFound(f"there is no active agent {agent_id!r}")
+                raise NotFound(f"there is no active agent {agent_id!r}; it is archived already")
             _refuse_to_lose(found)
             household.put("archived", replace(found, state=AgentState.ARCHIVED, updated_at=now_iso()))
 
@@ -249,7 +269,8 @@ class Registry:
         def edit(household: Household) -> None:
             found = household.rows.get(agent_id)
             if found is None or found.state is AgentState.PURGING:
-                raise NotFound(f"there is no archived agent {agent_id!r}")
+                archived = [one.id for one in household.rows.values() if one.state is AgentState.ARCHIVED]
+                raise NotFound(f"there is no archived agent {agent_id!r}{hint(agent_id, archived)}")
             if found.state is not AgentState.ARCHIVED:
                 raise Conflict(f"{agent_id!r} is active already")
             household.put("restored", replace(found, state=AgentState.ACTIVE, updated_at=now_iso()))
@@ -409,8 +430,18 @@ def _canonical(key: str) -> str:
 
 
 def _require_active(agent: Agent) -> None:
+    if agent.state is AgentState.ARCHIVED:
+        raise NotFound(f"there is no active agent {agent.id!r}: {_archived(agent.id)}")
     if agent.state is not AgentState.ACTIVE:
         raise NotFound(f"there is no active agent {agent.id!r}")
+
+
+def _archived(agent_id: str) -> str:
+    return f"it is archived, and {_brings_back(agent_id)}"
+
+
+def _brings_back(agent_id: str) -> str:
+    return f"`coterie agent restore {agent_id}` brings it back"
 
 
 def _check_label_argument(label: str | None) -> None:

@@ -113,7 +113,7 @@ class Memories:
         """What an agent sees, by its read policy. `default` is whoever is the default."""
         agent = self._registry.get(agent_id)
         if agent.state is not AgentState.ACTIVE:
-            raise NotFound(f"there is no active agent {agent.id!r}")
+            raise self._registry.absent(agent.id)
         reader = Reader.of(agent.id, self._registry.spec(agent))
         return MemoryHandle(self, reader, self._registry.workspace(agent), agent.id)
 

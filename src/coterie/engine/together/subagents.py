@@ -24,6 +24,7 @@ from coterie.core.audience import OWNER
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
 from coterie.core.message import check_text
+from coterie.core.names import LONGEST, hint
 from coterie.core.policy import Place
 from coterie.core.session import Session, subagent_key
 from coterie.core.tool import ToolError
@@ -77,6 +78,7 @@ class Subagents:
         turns: Turns,
         stopping: Stopping,
         budget: Callable[[], TraceBudget],
+        check_model: Callable[[str], None],
     ) -> None:
         self._store = store
         self._registry = registry
@@ -85,6 +87,8 @@ class Subagents:
         self._turns = turns
         self._stopping = stopping
         self._budget = budget
+        self._check_model = check_model
+        """Raises where no model could be behind a name."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -112,6 +116,7 @@ class Subagents:
         label = _checked_label(label)
         if model is not None:
             _checked("model", check_model, model)
+            self._check_model(model)
 
         def begin(change: TurnChange) -> SubagentRun:
             tx = change.tx
@@ -199,8 +204,12 @@ class Subagents:
         target = self._brains.named(name)
         by_person = asker is None or asker.run_id is None
         if target is None:
-            problem = f"there is no active agent {name[:100]!r}"
-            raise NotFound(problem) if by_person else ToolError("agent_not_found", problem)
+            if asker is None or by_person:
+                raise self._registry.absent(name)
+            # Of others than its peers an agent does not learn that they exist.
+            peers = self._brains.peers(asker.agent_id, self._brains.of(asker.agent_id).spec)
+            meant = hint(name, [peer.id for peer in peers])
+            raise ToolError("agent_not_found", f"there is no active agent {name[:LONGEST]!r}{meant}")
         if self._brains.of(target).spec.type != "chat":
             problem = f"the agent {target!r} lives elsewhere and cannot be asked yet"
             raise Conflict(problem) if by_person else ToolError("agent_not_accessible", problem)

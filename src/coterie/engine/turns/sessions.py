@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,6 +70,7 @@ class Sessions:
         turns: Turns,
         stopping: Stopping,
         events: Events,
+        check_model: Callable[[str], None],
     ) -> None:
         self._store = store
         self._registry = registry
@@ -77,6 +78,8 @@ class Sessions:
         self._turns = turns
         self._stopping = stopping
         self._events = events
+        self._check_model = check_model
+        """Raises where no model could be behind a name."""
         self.made = 0
         """Sessions made by this process so far."""
 
@@ -304,6 +307,7 @@ class Sessions:
                 check_model(model)
             except ValueError as error:
                 raise InvalidRequest(str(error), details={"field": "model"}) from None
+            self._check_model(model)
         if attributes is not None and len(json.dumps(attributes)) > MAX_ATTRIBUTES:
             raise InvalidRequest(
                 f"attributes have at most {MAX_ATTRIBUTES} bytes", details={"field": "attributes"}
@@ -434,7 +438,10 @@ class Sessions:
     def _active(self, agent_id: str) -> str:
         agent = self._registry.get(agent_id)
         if agent.state is not AgentState.ACTIVE:
-            raise Conflict(f"the agent {agent.id!r} is {agent.state.value}, not active")
+            way = "restore" if agent.state is AgentState.ARCHIVED else "add"
+            raise Conflict(
+                f"the agent {agent.id!r} is {agent.state.value}, not active; `coterie agent {way} {agent.id}` changes that"
+            )
         return agent.id
 
     def add(
