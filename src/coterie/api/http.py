@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from itertools import groupby
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic.alias_generators import to_camel
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -26,9 +27,10 @@ from coterie.api.frames import check_text, read_object
 from coterie.api.guard import Guard
 from coterie.api.methods import OPERATIONS, carry_out
 from coterie.api.openapi import LONGEST, document
-from coterie.api.operation import Operation, Route, Streamed
+from coterie.api.operation import Operation, Route, Streamed, Whole
 from coterie.api.rpc import Connection
 from coterie.api.shapes import Params, parse
+from coterie.api.streaming import NoAnswer
 from coterie.core.errors import CoterieError, Internal, InvalidRequest, NotFound
 from coterie.core.threads import on_thread
 from coterie.engine.access import Caller
@@ -86,12 +88,38 @@ def _endpoint(
         if operation.scope is not None:
             caller.require(operation.scope)
         params = parse(operation.params, await _given(request, route, operation.params), _spelling(route))
-        outcome = await carry_out(gateway, caller, operation, params)
+        try:
+            outcome = await carry_out(gateway, caller, operation, params)
+        except NoAnswer as error:
+            refused = await _refused(request, error)
+            await _deliver(request, gateway, refused, error.run_id)
+            return refused
         if isinstance(outcome, Streamed):
-            return StreamingResponse(outcome.pieces, media_type="text/event-stream")
-        return Response(outcome.model_dump_json(by_alias=True), route.status, media_type="application/json")
+            return StreamingResponse(_told(gateway, outcome), media_type="text/event-stream")
+        value = outcome.answer if isinstance(outcome, Whole) else outcome
+        whole = Response(value.model_dump_json(by_alias=True), route.status, media_type="application/json")
+        if isinstance(outcome, Whole):
+            await _deliver(request, gateway, whole, outcome.run_id)
+        return whole
 
     return answer
+
+
+async def _told(gateway: Gateway, streamed: Streamed) -> AsyncIterator[bytes]:
+    """The pieces; whoever leaves before the last one was written does not come to the end of this."""
+    async for piece in streamed.pieces:
+        yield piece
+    gateway.deliveries.note(streamed.run_id)
+
+
+async def _deliver(request: Request, gateway: Gateway, response: Response, run_id: str) -> None:
+    """Note that it was written, unless nobody is there any more: then nothing is, and nobody says so."""
+    if not await request.is_disconnected():
+        response.background = BackgroundTask(_note, gateway, run_id)
+
+
+async def _note(gateway: Gateway, run_id: str) -> None:
+    gateway.deliveries.note(run_id)
 
 
 async def _given(request: Request, route: Route, model: type[Params]) -> dict[str, Any]:

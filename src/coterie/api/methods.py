@@ -48,19 +48,25 @@ async def carry_out(
     gateway: Gateway, caller: Caller, found: Operation, params: Params, watching: Watching | None = None
 ) -> Any:
     """An operation whose parameters are right. Under an idempotency key it is done once, and answered alike."""
-    do = partial(found.handler, gateway, params, *([watching] if found.watches else []))
+    repeat = repeats.repeat_of(caller, found, params) if found.changes else None
+    do = partial(found.handler, gateway, params)
+    if found.own_keys:
+        do = partial(do, repeat)
+    if found.watches:
+        do = partial(do, watching=watching)
     if not found.on_loop:
         purpose: Purpose = "memory" if found.name.startswith("memory.") else "operations"
         do = partial(on_thread, purpose, do)
-    key = repeats.key_of(caller, found, params)
-    return await do() if key is None else await repeats.once(gateway, key, found, params, do)
+    if repeat is None or repeat.key is None or found.own_keys:
+        return await do()
+    return await repeats.once(gateway, repeat, found, do)
 
 
 def run(gateway: Gateway, caller: Caller, found: Operation, params: Params) -> Any:
     """As `carry_out`, for a plain function and a process that has no event loop."""
-    key = repeats.key_of(caller, found, params)
     do = partial(found.handler, gateway, params)
-    return do() if key is None else repeats.once_here(gateway, key, found, params, do)
+    repeat = repeats.repeat_of(caller, found, params) if found.changes else None
+    return do() if repeat is None or repeat.key is None else repeats.once_here(gateway, repeat, found, do)
 
 
 def dump(answer: BaseModel) -> dict[str, Any]:

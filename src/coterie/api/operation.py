@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
@@ -43,6 +44,36 @@ class Streamed:
     """An answer over HTTP that comes in pieces: server-sent events."""
 
     pieces: AsyncIterator[bytes]
+    run_id: str
+    """The turn that it is the answer of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A turn's answer in one piece."""
+
+    answer: BaseModel
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What a request is recognised by when it comes a second time. Those of two callers, or two operations, never meet."""
+
+    whose: str
+    params: Params
+    own_key: str | None
+    """As its caller gave it."""
+
+    @property
+    def key(self) -> str | None:
+        return None if self.own_key is None else self.whose + self.own_key
+
+    @cached_property
+    def body_hash(self) -> str:
+        """Of everything that it asks."""
+        body = self.params.model_dump_json(exclude={"idempotency_key", "x_stainless_retry_count"})
+        return hashlib.sha256((self.whose + body).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +89,7 @@ class Operation:
     rpc: bool = True
     """False: a protocol of its own that only HTTP has."""
     own_keys: bool = False
-    """It deals with idempotency keys itself, in the same transaction as its effect."""
+    """It deals with repeats itself, in the same transaction as its effect: its handler takes the `Repeat`."""
     overtakes: bool = False
     """It waits for nothing that the same socket asked for before."""
 
@@ -96,7 +127,9 @@ def operation(
             name,
             scope,
             parameters[1].annotation,
-            gives if isinstance(gives, type) else get_args(gives)[0],
+            gives
+            if isinstance(gives, type)
+            else next(g for g in get_args(gives) if issubclass(g, BaseModel)),
             handler,
             inspect.cleandoc(handler.__doc__ or ""),
             routes,
@@ -104,7 +137,7 @@ def operation(
             own_keys,
             overtakes,
             on_loop=inspect.iscoroutinefunction(handler),
-            watches=len(parameters) > 2,
+            watches=any(parameter.name == "watching" for parameter in parameters),
             streams=Streamed in get_args(gives),
         )
         return handler

@@ -22,6 +22,10 @@ class NoAnswer(CoterieError):
 
     headers = {"x-should-retry": "false"}
 
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
     def payload(self) -> dict[str, Any]:
         return {**super().payload(), "type": "server_error"}
 
@@ -42,7 +46,7 @@ async def reply(gateway: Gateway, run_id: str) -> ChatEvent:
     async for event in gateway.follow(run_id):
         last = event
     if last is None or last.state != "final":
-        raise (Failed if last is not None and last.state == "error" else Stopped)(reason(last))
+        raise (Failed if last is not None and last.state == "error" else Stopped)(reason(last), run_id)
     return last
 
 

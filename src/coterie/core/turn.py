@@ -109,6 +109,8 @@ class TurnJob:
     created_at: str = ""
     started_at: str | None = None
     ended_at: str | None = None
+    delivered_at: str | None = None
+    """When its answer had reached whoever waited for it; None also where nobody did."""
 
 
 class ClaimLost(CoterieError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import time
@@ -44,6 +42,7 @@ from coterie.engine.turns.active_turn import Approver, Means, nobody_to_ask
 from coterie.engine.turns.answering import Answerers
 from coterie.engine.turns.change import Asked, TurnChange
 from coterie.engine.turns.context import ContextProvider, time_line
+from coterie.engine.turns.deliveries import Deliveries
 from coterie.engine.turns.dispatcher import Dispatcher
 from coterie.engine.turns.limits import Limits
 from coterie.engine.turns.prefixes import Prefixes
@@ -64,6 +63,8 @@ log = logging.getLogger("coterie.gateway")
 RETRY_SECONDS = 600
 """How long a client's repeated request is taken for the same one."""
 RETRY = "[Retry] The last turn ended without an answer. Answer the message before it now; repeat nothing that was done."
+KEY_US = 86_400_000_000
+"""How long an idempotency key stands for what was asked under it first."""
 SWEEP_SECONDS = 3_600
 MAX_IMAGES = 20
 """Pictures of one message."""
@@ -144,6 +145,7 @@ class Gateway:
         store, registry, brains, events = self.store, self.registry, self.brains, self.events
         self._waker = LocalWaker()
         self.turns = Turns(store, self.claim, brains, self._waker, events, Transcripts(store))
+        self.deliveries = Deliveries(self.turns)
         self.stopping = Stopping(store, self.turns)
         self.sessions = Sessions(
             store, registry, brains, self.turns, self.stopping, events, parts.models.check
@@ -186,7 +188,10 @@ class Gateway:
         self._purging.listen()
         self._waker.listen(self._dispatcher.wake)
         await self._dispatcher.recover()
-        beside = [asyncio.create_task(self.memories.keep_embedding()), asyncio.create_task(self._sweep())]
+        beside = [
+            asyncio.create_task(work)
+            for work in (self.memories.keep_embedding(), self._sweep(), self.deliveries.keep())
+        ]
         try:
             yield
         finally:
@@ -226,18 +231,16 @@ class Gateway:
         key: str | None = None,
         body_hash: str | None = None,
     ) -> Receipt:
-        """Accept a message: it and its turn are on disk when this returns."""
+        """Accept a message: it and its turn are on disk when this returns.
+
+        Under a `key` that stands for a turn already, that one is meant, if the same was asked: `body_hash` tells.
+        """
         check_message(text, images)
-        if key is not None:
-            body_hash = _body_hash(text, meta, images)
 
         def accept(change: TurnChange) -> Asked | Receipt:
+            if key is not None and (first := self._repeated(change.tx, key, body_hash)) is not None:
+                return first
             session = self.sessions.find_or_make(change.tx, ref)
-            if key is not None and (first := change.tx.turns.repeated(session.id, key)) is not None:
-                if first[1] != body_hash:
-                    raise Conflict("this idempotency key was used with another message")
-                status: Reception = "queued" if first[0].state is TurnState.QUEUED else "started"
-                return Receipt(first[0].message_id, first[0].run_id, status, session)
             return change.ask(
                 session,
                 self.brains.agent_of(session),
@@ -268,10 +271,26 @@ class Gateway:
             raise Conflict("there is nothing to try again: the last turn did not end with an error")
         return await self.submit(session.id, RETRY, origin="system", meta={"retry": failed})
 
+    async def repeated(self, key: str, body_hash: str) -> Receipt | None:
+        """What an earlier request under the same key began."""
+        return await self.store.look(lambda tx: self._repeated(tx, key, body_hash))
+
+    def _repeated(self, tx: Transaction, key: str, body_hash: str | None) -> Receipt | None:
+        first = tx.turns.repeated(key, since=now_iso(offset_us=-KEY_US))
+        if first is None:
+            return None
+        job, asked = first
+        if asked != body_hash:
+            raise Conflict("this idempotency key was used with another message")
+        status: Reception = "queued" if job.state is TurnState.QUEUED else "started"
+        return Receipt(job.message_id, job.run_id, status, self.sessions.find(tx, job.session_id))
+
     async def attach(self, body_hash: str) -> TurnJob | None:
-        """The turn that an equal request began a moment ago, for a client that repeats it."""
+        """The turn that an equal request began a moment ago, for a client that repeats it because no answer came."""
         job = await self.store.look(lambda tx: tx.turns.newest_with_body(body_hash))
-        return job if job is not None and _age(job) < RETRY_SECONDS else None
+        if job is None or _age(job) >= RETRY_SECONDS:
+            return None
+        return job if self.deliveries.is_open(job) else None
 
     # Turns seen from outside
 
@@ -347,12 +366,6 @@ def _window(registry: Registry, model: str) -> int:
 def _trace_budget(registry: Registry) -> TraceBudget:
     limits = registry.sync.config.delegation
     return TraceBudget(limits.trace_turns, limits.trace_ttl_s, limits.trace_tokens, limits.trace_cost)
-
-
-def _body_hash(text: str, meta: Mapping[str, Any] | None, images: Sequence[ImagePart]) -> str:
-    """What tells one message under an idempotency key from another."""
-    pictures = [hashlib.sha256(image.data).hexdigest() for image in images]
-    return hashlib.sha256(json.dumps([text, meta, *pictures], sort_keys=True).encode()).hexdigest()
 
 
 def check_message(text: str, images: Sequence[ImagePart]) -> None:

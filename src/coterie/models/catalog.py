@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from coterie.core.errors import InvalidRequest
 from coterie.core.ports import Model, ModelError, ProviderState
+from coterie.core.redaction import keep_secret, keep_secrets_of, shown_address
 from coterie.models.keys import find_key
 from coterie.models.provider import Provider, Reach, all_providers
 
@@ -114,12 +115,13 @@ class ModelCatalog:
         kind = all_providers().get(settings.type)
         names = _key_names(settings, kind)
         has_key = not names or find_key(names) is not None
+        base_url = settings.base_url or (kind.base_url if kind else None)
         # The list comes with the library, which takes a while to import.
         known = _known_models(kind) if kind and (has_key or not only_usable) else ()
         return ProviderState(
             name,
             settings.type,
-            _without_login(settings.base_url or (kind.base_url if kind else None)),
+            base_url and shown_address(base_url),
             names,
             has_key,
             tuple(f"{name}/{model}" for model in known),
@@ -139,6 +141,8 @@ class ModelCatalog:
                 can_retry=False,
             )
         key, key_name = found or (None, None)
+        keep_secret(key)
+        keep_secrets_of(base_url or "")
         return Reach(settings.type, base_url or "", key, key_name, self._pool)
 
     def _pool(self) -> httpx2.AsyncClient:
@@ -147,10 +151,6 @@ class ModelCatalog:
 
             self._connections = open_connections()
         return self._connections
-
-
-def _without_login(url: str | None) -> str | None:
-    return url and _LOGIN.sub("", url)
 
 
 def _key_names(settings: ProviderSettings, kind: Provider | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import httpx2
 
 from coterie.core.ports import ModelError, ModelEvent
+from coterie.outgoing import BoundedClient
 
 CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
@@ -19,10 +20,9 @@ def open_connections() -> httpx2.AsyncClient:
     """A pool of connections that any number of endpoints can share."""
     # People pause between messages: a connection outlives the pause, so that the next turn needs no handshake.
     limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=60)
-    return httpx2.AsyncClient(
+    return BoundedClient(
         limits=limits,
         timeout=httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT),
-        follow_redirects=True,
         event_hooks={"request": [_hold_back, _connect_soon], "response": [_note]},
     )
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Literal, cast
 
 from coterie.core.ports import ModelError
+from coterie.core.redaction import redacted, shown_address
+from coterie.outgoing import NotTaken, Redirected
 
 QUOTED = 300
 """Characters of a provider's own words that an error repeats."""
@@ -29,6 +31,8 @@ What = Literal[
     "impossible",
     "failed",
     "broken_off",
+    "redirected",
+    "too_long",
 ]
 """The failures that people are told apart; `impossible` is a request that was not even sent."""
 
@@ -50,6 +54,17 @@ class Trouble(Exception):
         self.said = said
         """The provider's own words."""
         self.retry_after = retry_after
+
+
+def not_taken(error: BaseException | None) -> Trouble | None:
+    """The failure of our own making behind an error, however often libraries have wrapped it."""
+    while error is not None:
+        if isinstance(error, Redirected):
+            return Trouble("redirected", said=error.host)
+        if isinstance(error, NotTaken):
+            return Trouble("too_long", said=str(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def by_status(status: int) -> What:
@@ -76,6 +91,7 @@ def model_error(
     protocol: str = "the OpenAI chat protocol",
 ) -> ModelError:
     """The failure of a request to model `name`."""
+    address = shown_address(address)
     said = _quoted(trouble.said, key)
     what, status = trouble.what, trouble.status
     code = f" (HTTP {status})" if status else ""
@@ -127,6 +143,15 @@ def model_error(
             )
         case "broken_off":
             return broken_off(name, protocol)
+        case "redirected":
+            return ModelError(
+                f"{name} is not at {address}: the address points to {trouble.said}, and what is asked of a model is "
+                "sent nowhere else; if that is right, put it into the provider's base_url.",
+                kind="rejected",
+                can_retry=False,
+            )
+        case "too_long":
+            return ModelError(f"{name} was not heard to the end{said}", kind="garbage", can_retry=True)
 
 
 def broken_off(name: str, protocol: str) -> ModelError:
@@ -161,9 +186,7 @@ def seconds(hint: object) -> float | None:
 
 def _quoted(text: str, key: str | None) -> str:
     """The provider's own words on one line, without the key, after a colon; or nothing."""
-    if key:
-        text = text.replace(key, "***")
-    text = " ".join(text.split())
+    text = " ".join(redacted(text, [key]).split())
     if not text:
         return "."
     return ": " + (text if len(text) <= QUOTED else text[: QUOTED - 1] + "…")

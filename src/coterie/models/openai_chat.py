@@ -12,6 +12,7 @@ import httpx2
 from coterie import __version__
 from coterie.core.message import TextPart, Usage
 from coterie.core.ports import ModelError, ModelEvent, ModelRequest, Reply, TextDelta
+from coterie.core.redaction import at_path
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
 from coterie.models.failure import Trouble, model_error
 from coterie.models.openai_failure import refusal, trouble_of
@@ -45,7 +46,7 @@ class Endpoint:
         self.service = service
         """`openai`, or the service that is merely compatible with it: decides on dialect and prices."""
         self.connections = connections
-        self.url = httpx2.URL(base_url.rstrip("/") + "/chat/completions")
+        self.url = httpx2.URL(at_path(base_url, "chat/completions"))
         self.timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
         self.headers = {
             "Accept": "application/json",

@@ -9,10 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from coterie.models.failure import Trouble, What, by_status, seconds, words_of
-
-LARGEST_ERROR = 65_536
-"""Bytes of an error's body that are read."""
+from coterie.models.failure import Trouble, What, by_status, not_taken, seconds, words_of
 
 _QUOTA = frozenset(
     {
@@ -44,6 +41,8 @@ def trouble_of(error: Exception, *, begun: bool) -> Trouble:
     """The failure behind anything that a request can raise. `begun`: the reply had started to arrive."""
     if isinstance(error, Trouble):
         return error
+    if (ours := not_taken(error)) is not None:
+        return ours
     if isinstance(error, httpx2.TimeoutException):
         return Trouble("timeout")
     if isinstance(error, httpx2.RequestError) and not begun:
@@ -96,15 +95,10 @@ def _is_flagged(metadata: object) -> bool:
 
 async def _error_body(response: httpx2.Response) -> object:
     """The error object, or the body as text where it is none."""
-    raw = b""
     try:
-        async for piece in response.aiter_bytes():
-            raw += piece
-            if len(raw) > LARGEST_ERROR:
-                break
+        text = (await response.aread()).decode(errors="replace")
     except httpx2.HTTPError:
-        pass  # the status says enough
-    text = raw[:LARGEST_ERROR].decode(errors="replace")
+        return ""  # the status says enough
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):

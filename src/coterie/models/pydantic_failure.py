@@ -18,11 +18,13 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from coterie.models.failure import Trouble, What, by_status, seconds, words_of
+from coterie.models.failure import Trouble, What, by_status, not_taken, seconds, words_of
 
 
 def trouble_of(error: Exception, *, begun: bool) -> Trouble:
     """The failure behind an error of the library. `begun`: the reply had started to arrive."""
+    if (ours := not_taken(error)) is not None:
+        return ours
     if isinstance(error, ModelTimeoutError | ModelRequestTimeout):
         return Trouble("timeout")
     if isinstance(error, ModelConnectionError):

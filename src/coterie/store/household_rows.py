@@ -148,11 +148,13 @@ class AnswerRows:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def get(self, key: str) -> tuple[str, str] | None:
-        """The hash of the request and the answer it got."""
+    def get(self, key: str, since: str = "") -> tuple[str, str] | None:
+        """The hash of the request and the answer it got; older ones no longer count."""
         table = schema.answers
         row = self._connection.execute(
-            select(table.c.request_hash, table.c.answer_json).where(table.c.idempotency_key == key)
+            select(table.c.request_hash, table.c.answer_json).where(
+                table.c.idempotency_key == key, table.c.created_at >= since
+            )
         ).first()
         return None if row is None else (row[0], row[1])
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0010"
+HEAD = "0012"
 """The migration that this program was written for."""
 
 metadata = MetaData()
@@ -180,12 +180,14 @@ turn_jobs = Table(
     Column("lease_until", Text),
     Column("waits_for", Text),
     Column("audience", Text),
+    Column("delivered_at", Text),
     UniqueConstraint("session_id", "idempotency_key", name="turn_jobs_once"),
     Index("turn_jobs_one_active", "session_id", unique=True, sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
     Index(
         "turn_jobs_unfinished", "session_id", "state", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED
     ),
     Index("turn_jobs_by_body", "body_hash"),
+    Index("turn_jobs_by_key", "idempotency_key"),
     Index("turn_jobs_by_agent", "agent_id", "ended_at"),
     Index("turn_jobs_by_trace", "trace_id"),
     Index(

@@ -13,6 +13,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    or_,
     select,
 )
 
@@ -91,11 +92,10 @@ class TurnRows:
             },
         )
 
-    def repeated(self, session_id: str, key: str) -> tuple[TurnJob, str | None] | None:
-        """The turn that an idempotency key stands for, and the hash of its first body."""
-        row = self._connection.execute(
-            select(_j).where(_j.c.session_id == session_id, _j.c.idempotency_key == key)
-        ).first()
+    def repeated(self, key: str, since: str) -> tuple[TurnJob, str | None] | None:
+        """The turn that an idempotency key stands for, and the hash of what was asked; those that ended before no longer count."""
+        fresh = or_(_j.c.ended_at.is_(None), _j.c.ended_at >= since)
+        row = self._connection.execute(select(_j).where(_j.c.idempotency_key == key, fresh)).first()
         return None if row is None else (read_job(row), row.body_hash)
 
     def newest_with_body(self, body_hash: str) -> TurnJob | None:

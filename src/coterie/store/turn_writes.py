@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -102,9 +102,17 @@ class TurnWrites:
     def submit(
         self, job: TurnJob, entry: InboxEntry, *, key: str | None = None, body_hash: str | None = None
     ) -> None:
-        """A message and the turn that will answer it."""
+        """A message and the turn that will answer it. A key stands for the newest turn that was asked for under it."""
+        if key is not None:
+            self._connection.execute(
+                update(_j).where(_j.c.idempotency_key == key).values(idempotency_key=None)
+            )
         self._add(job, key, body_hash)
         TurnRows(self._connection).post(entry)
+
+    def delivered(self, run_ids: Sequence[str], at: str) -> None:
+        """The answers of these turns have reached whoever asked."""
+        self._connection.execute(update(_j).where(_j.c.run_id.in_(run_ids)).values(delivered_at=at))
 
     def ask_for_wake(self, job: TurnJob) -> None:
         """A turn that no message asks for. Where one waits already, that one will do."""

@@ -179,7 +179,8 @@ class House:
     # What a person does
 
     async def send(self, text: str, session: str = MAIN, **more: Any) -> Receipt:
-        return await self.gateway.submit(session, text, **more)
+        body_hash = f"{session} {text}" if "key" in more else None
+        return await self.gateway.submit(session, text, **{"body_hash": body_hash, **more})
 
     async def outcome(self, run: Receipt | str) -> Outcome:
         """How a turn ended, once it has."""

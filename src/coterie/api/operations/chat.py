@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coterie.api.operation import Get, Post, operation
+from coterie.api.operation import Get, Post, Repeat, operation
 from coterie.api.operations.sessions import MessageInfo, SessionInfo
 from coterie.api.shapes import (
     NUMBER,
@@ -107,12 +107,20 @@ class Queue(Answer):
 @operation(
     "chat.send", "write", http=Post("/api/sessions/{id:path}/messages", 202, id="session"), own_keys=True
 )
-async def chat_send(gateway: Gateway, params: ChatSend, watching: Watching | None = None) -> Sent:
+async def chat_send(
+    gateway: Gateway, params: ChatSend, repeat: Repeat, watching: Watching | None = None
+) -> Sent:
     """Say something. The answer is sent once the message is on disk; the reply comes as events."""
     images = attached(params.attachments or ())
     if watching is not None:
         await watching.add(params.session)
-    receipt = await gateway.submit(params.session, params.message, images=images, key=params.idempotency_key)
+    receipt = await gateway.submit(
+        params.session,
+        params.message,
+        images=images,
+        key=repeat.key,
+        body_hash=repeat.body_hash if repeat.key else None,
+    )
     return Sent.of(receipt)
 
 

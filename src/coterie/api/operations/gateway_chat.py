@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from coterie.api.operation import Post, Streamed, operation
+from coterie.api.operation import Post, Repeat, Streamed, Whole, operation
 from coterie.api.operations.chat import Attachment, attached
 from coterie.api.shapes import Answer, Change, Flag, SessionName, Shape
 from coterie.api.streaming import PING, content_of, reply, sse, with_pings
@@ -68,15 +68,23 @@ class GatewayReply(Answer):
 
 
 @operation("gateway.chat", "write", http=Post("/api/gateway/chat"), rpc=False, own_keys=True)
-async def gateway_chat(gateway: Gateway, params: GatewayChat) -> GatewayReply | Streamed:
+async def gateway_chat(
+    gateway: Gateway, params: GatewayChat, repeat: Repeat
+) -> GatewayReply | Whole | Streamed:
     """One message in, its answer out. With `stream`, as server-sent events."""
     text, images = params.said
     receipt = await gateway.submit(
-        _session(gateway, params), text, images=images, meta=_sender(params), key=params.idempotency_key
+        _session(gateway, params),
+        text,
+        images=images,
+        meta=_sender(params),
+        key=repeat.key,
+        body_hash=repeat.body_hash if repeat.key else None,
     )
     if params.stream:
-        return Streamed(_events(gateway, receipt))
-    return _reply(gateway, receipt, (await reply(gateway, receipt.run_id)).fields["text"])
+        return Streamed(_events(gateway, receipt), receipt.run_id)
+    last = await reply(gateway, receipt.run_id)
+    return Whole(_reply(gateway, receipt, last.fields["text"]), receipt.run_id)
 
 
 def _session(gateway: Gateway, body: GatewayChat) -> str:

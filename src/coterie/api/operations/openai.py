@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -10,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from coterie.api.operation import Get, Post, Streamed, operation
+from coterie.api.operation import Get, Post, Repeat, Streamed, Whole, operation
+from coterie.api.repeats import under_way
 from coterie.api.shapes import Change, Flag, Nothing
 from coterie.api.streaming import PING, Sent, content_of, reason, reply, sse, with_pings
 from coterie.core.agent import AgentSpec, AgentState
@@ -52,18 +52,13 @@ class OpenAIRequest(Change):
     user: Annotated[str, Field(max_length=500)] | None = None
     x_coterie_session: str | None = Field(None, description="The session outright, by id or key.")
     x_stainless_retry_count: str | None = Field(
-        None, description="As the SDKs count: a repeat with the same body goes on with the run under way."
+        None,
+        description="As the SDKs count: a repeat of a request whose answer did not arrive goes on with its run.",
     )
 
     @property
     def is_repeat(self) -> bool:
         return self.x_stainless_retry_count not in (None, "", "0")
-
-    @property
-    def body_hash(self) -> str:
-        """Of what is asked, and of the session where a header names one."""
-        body = self.model_dump_json(exclude={"idempotency_key", "x_stainless_retry_count"})
-        return hashlib.sha256(body.encode()).hexdigest()
 
 
 class ChatMessage(OpenAI):
@@ -108,43 +103,50 @@ def list_models(gateway: Gateway, params: Nothing) -> ModelEntries:
 
 
 @operation("openai.chat", "write", http=Post("/v1/chat/completions"), rpc=False, own_keys=True)
-async def chat_completions(gateway: Gateway, params: ChatRequest) -> OpenAIReply | Streamed:
+async def chat_completions(
+    gateway: Gateway, params: ChatRequest, repeat: Repeat
+) -> OpenAIReply | Whole | Streamed:
     """One turn. With `user`, in that user's lasting session; without, over the messages given."""
     agent_id = named_agent(gateway, params.model)
     if params.messages[-1].role != "user":
         raise InvalidRequest("the last message must be the user's", details={"field": "messages"})
     run_id = await begin(
-        gateway, params, said(params.messages[-1]), partial(_session, gateway, params, agent_id)
+        gateway, params, repeat, said(params.messages[-1]), partial(_session, gateway, params, agent_id)
     )
     model = f"{PREFIX}{agent_id}"
     if params.stream:
         usage = params.stream_options is not None and params.stream_options.include_usage
-        return Streamed(_events(gateway, run_id, model, usage))
+        return Streamed(_events(gateway, run_id, model, usage), run_id)
     last = await reply(gateway, run_id)
     message = {"role": "assistant", "content": last.fields["text"]}
-    return OpenAIReply(
-        {
-            "id": f"chatcmpl-{run_id}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": _usage(last.fields["usage"]),
-        }
-    )
+    completion = {
+        "id": f"chatcmpl-{run_id}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": _usage(last.fields["usage"]),
+    }
+    return Whole(OpenAIReply(completion), run_id)
 
 
 async def begin(
-    gateway: Gateway, asked: OpenAIRequest, now: Said, session: Callable[[], Awaitable[str]]
+    gateway: Gateway, asked: OpenAIRequest, repeat: Repeat, now: Said, session: Callable[[], Awaitable[str]]
 ) -> str:
     """The run that answers this request: a new one, or the one that the same request began before."""
     check_message(now.text, now.images)
-    body_hash = asked.body_hash
-    job = await gateway.attach(body_hash) if asked.is_repeat else None
-    if job is not None:
-        return job.run_id
+    if repeat.key is None:
+        job = await gateway.attach(repeat.body_hash) if asked.is_repeat else None
+        return job.run_id if job is not None else await _begin(gateway, repeat, now, session)
+    async with under_way(gateway, repeat):
+        # Before a session is made that a repeat does not need.
+        first = await gateway.repeated(repeat.key, repeat.body_hash)
+        return first.run_id if first is not None else await _begin(gateway, repeat, now, session)
+
+
+async def _begin(gateway: Gateway, repeat: Repeat, now: Said, session: Callable[[], Awaitable[str]]) -> str:
     receipt = await gateway.submit(
-        await session(), now.text, images=now.images, key=asked.idempotency_key, body_hash=body_hash
+        await session(), now.text, images=now.images, key=repeat.key, body_hash=repeat.body_hash
     )
     return receipt.run_id
 

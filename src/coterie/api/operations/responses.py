@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coterie.api.operation import Post, Streamed, operation
+from coterie.api.operation import Post, Repeat, Streamed, Whole, operation
 from coterie.api.operations.openai import (
     PREFIX,
     ChatMessage,
@@ -46,16 +46,19 @@ class ResponsesRequest(OpenAIRequest):
 
 
 @operation("openai.responses", "write", http=Post("/v1/responses"), rpc=False, own_keys=True)
-async def create_response(gateway: Gateway, params: ResponsesRequest) -> OpenAIReply | Streamed:
+async def create_response(
+    gateway: Gateway, params: ResponsesRequest, repeat: Repeat
+) -> OpenAIReply | Whole | Streamed:
     """One turn. `previous_response_id` goes on in the session of that response."""
     agent_id = named_agent(gateway, params.model)
     earlier, now = _conversation(params)
-    run_id = await begin(gateway, params, now, partial(_session, gateway, params, agent_id, earlier))
+    run_id = await begin(gateway, params, repeat, now, partial(_session, gateway, params, agent_id, earlier))
     model = f"{PREFIX}{agent_id}"
     if params.stream:
-        return Streamed(_events(gateway, run_id, model))
+        return Streamed(_events(gateway, run_id, model), run_id)
     last = await reply(gateway, run_id)
-    return OpenAIReply(_response(run_id, model, "completed", last.fields["text"], last.fields["usage"]))
+    done = _response(run_id, model, "completed", last.fields["text"], last.fields["usage"])
+    return Whole(OpenAIReply(done), run_id)
 
 
 async def _session(gateway: Gateway, asked: ResponsesRequest, agent_id: str, earlier: list[Said]) -> str:

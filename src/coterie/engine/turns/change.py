@@ -106,6 +106,9 @@ class TurnChange:
         self.follows.append(lambda: self._turns.asked(asked))
         return asked
 
+    def delivered(self, run_ids: Sequence[str]) -> None:
+        self._writes.delivered(run_ids, now_iso())
+
     def begin_run(self, run: SubagentRun) -> None:
         """The turn that was just asked for is somebody else's run."""
         self.tx.runs.add(run)
