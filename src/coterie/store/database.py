@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from coterie.core.errors import Conflict, Unavailable
+from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.store import schema
 from coterie.store.transaction import Transaction
+from coterie.store.trouble import Busy, typed_errors
 from coterie.store.vectors import VectorCache
 
 SCRUB_ATTEMPTS = 20
@@ -27,10 +26,6 @@ BUSY_TIMEOUT_MS = 5_000
 LOOP_BUSY_TIMEOUT_MS = 5
 T = TypeVar("T")
 _MIGRATION_LOCK = 0x636F7465  # any number will do, as long as every process uses the same
-
-
-class Busy(Unavailable):
-    """Another process holds the database's lock."""
 
 
 class Database:
@@ -43,6 +38,7 @@ class Database:
         # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
         self._loop_connection: Connection | None = None
         self._vectors = VectorCache()
+        self._damage: str | None = None
         self._writer: AbstractContextManager[Any] = threading.RLock() if file is not None else nullcontext()
 
     @classmethod
@@ -55,7 +51,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """One consistent view."""
-        with _typed_errors(), self.engine.connect() as connection:
+        with self._typed_errors(), self.engine.connect() as connection:
             if self.file is None:
                 # PostgreSQL would otherwise show each statement what others committed a moment ago.
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -65,7 +61,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """All or nothing, on disk when the block ends."""
-        with _typed_errors(), self._writer, self.engine.connect() as connection:
+        with self._typed_errors(), self._writer, self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 yield Transaction(connection, self._vectors)
@@ -82,7 +78,7 @@ class Database:
         pause = 0.002
         while True:
             try:
-                with _typed_errors():
+                with self._typed_errors():
                     return self._write_here(work)
             except Busy:
                 if time.monotonic() > give_up:
@@ -115,7 +111,7 @@ class Database:
 
     def revision(self) -> str | None:
         """Which migration the schema is at; None where there is no schema yet."""
-        with _typed_errors(), self.engine.connect() as connection:
+        with self._typed_errors(), self.engine.connect() as connection:
             return _revision(connection)
 
     def bring_forward(
@@ -139,7 +135,7 @@ class Database:
         """What SQLite itself finds damaged; nothing on PostgreSQL, which checks as it reads."""
         if self.file is None:
             return []
-        with _typed_errors(), self.engine.connect() as connection, connection.begin():
+        with self._typed_errors(), self.engine.connect() as connection, connection.begin():
             found = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
         return [] if found == ["ok"] else [str(line) for line in found]
 
@@ -150,7 +146,7 @@ class Database:
         """
         if self.file is None:
             return True
-        with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
+        with self._typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
             with self._writer:
                 connection.execute("VACUUM")
             # While it waits for readers, a checkpoint keeps out all who write: it must not wait for long.
@@ -161,6 +157,19 @@ class Database:
                     return True
                 time.sleep(min(0.05 * 2**attempt, 1.0))
         return False
+
+    def trouble(self) -> str | None:
+        """What was found damaged since it was opened; that does not mend itself."""
+        return self._damage
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        try:
+            with typed_errors():
+                yield
+        except Damaged as error:
+            self._damage = error.message
+            raise
 
     def close(self) -> None:
         if self._loop_connection is not None:
@@ -197,7 +206,7 @@ class Database:
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with _typed_errors(), self._writer, self.engine.connect() as connection:
+        with self._typed_errors(), self._writer, self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 if self.file is None:
@@ -223,9 +232,10 @@ def _sqlite(file: Path) -> Engine:
             file.touch(mode=0o600)  # SQLite gives the files beside it the same permissions
     except OSError as error:
         raise Unavailable(f"the database {file} cannot be used: {error.strerror}") from error
-    engine = create_engine(
-        f"sqlite:///{file}", connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}
-    )
+    # A file that went away while we run must not come back empty with the next connection.
+    address = f"{file.absolute().as_uri()}?mode=rw"
+    options: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000, "uri": True}
+    engine = create_engine(f"sqlite:///{file}", creator=lambda: sqlite3.connect(address, **options))
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
@@ -262,26 +272,6 @@ def _postgresql(url: str) -> Engine:
         connection.autocommit = False
 
     return engine
-
-
-@contextmanager
-def _typed_errors() -> Iterator[None]:
-    """A database that cannot be reached or is held by another process is a typed, retryable error."""
-    try:
-        yield
-    except (OperationalError, sqlite3.OperationalError) as error:
-        cause = error.orig if isinstance(error, OperationalError) else error
-        reason = str(cause or error).strip().splitlines()[0]
-        kind = Busy if "locked" in reason or "busy" in reason else Unavailable
-        raise kind(f"the database cannot be used now: {reason}") from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise Unavailable("the connection to the database was lost") from error
-        if type(error.orig) is sqlite3.DatabaseError:  # its subclasses are mistakes in statements
-            raise Conflict(f"the database is damaged: {error.orig}; restore a backup") from error
-        raise
-    except PoolTimeout as error:
-        raise Unavailable("the database is too busy now") from error
 
 
 def _pg_dump(engine: Engine, target: Path) -> str:
