@@ -15,7 +15,7 @@ from coterie.api import operations, repeats
 from coterie.api.operation import OPERATIONS, Operation
 from coterie.api.shapes import Params, parse
 from coterie.api.watching import Watching
-from coterie.core.errors import UnknownMethod
+from coterie.core.errors import UnknownMethod, of_the_disk
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Gateway
 
@@ -56,7 +56,10 @@ async def carry_out(
     if not found.on_loop:
         do = partial(asyncio.get_running_loop().run_in_executor, _threads, do)
     key = repeats.key_of(caller, found, params)
-    return await do() if key is None else await repeats.once(gateway, key, found, params, do)
+    try:
+        return await do() if key is None else await repeats.once(gateway, key, found, params, do)
+    except OSError as error:
+        raise of_the_disk(error) or error from None
 
 
 def run(gateway: Gateway, caller: Caller, found: Operation, params: Params) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coterie import __version__
-from coterie.cli import agent, doctor, memory, model, prompt, serve, subagent, token, usage
+from coterie.cli import agent, backup, doctor, memory, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 
@@ -32,6 +32,8 @@ app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")
 app.command("usage")(usage.usage)
 app.command("doctor")(doctor.doctor)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 
 
 def _version(asked: bool) -> None:
@@ -67,6 +69,10 @@ def main() -> None:
     except Exception as error:
         from coterie.core.errors import CoterieError
 
+        if isinstance(error, OSError) and error.errno is not None:
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"error: {where}{error.strerror}", err=True)
+            sys.exit(1)
         if not isinstance(error, CoterieError):
             raise
         typer.echo(f"error: {error.message}", err=True)

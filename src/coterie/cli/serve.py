@@ -24,8 +24,13 @@ def serve(
     """Run the gateway: API, channels and workers, until Ctrl-C."""
     import logging
 
-    from coterie.app import serve as run
+    from coterie.core.errors import Unavailable
     from coterie.engine.household.home import Home
+
+    place = Home.locate(home)
+    if place.running_gateway() is not None:
+        raise Unavailable(place.holder())
+    from coterie.app import serve as run
 
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -34,7 +39,6 @@ def serve(
     )
     for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    place = Home.locate(home)
 
     def announce(url: str, token: str) -> None:
         page = f"{url}/#token={token}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
@@ -17,9 +16,11 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.store import schema
+from coterie.store.copies import copy_sqlite, pg_dump, trouble_in
 from coterie.store.transaction import Transaction
 from coterie.store.trouble import Busy, typed_errors
 from coterie.store.vectors import VectorCache
+from coterie.store.watched_file import WatchedFile
 
 SCRUB_ATTEMPTS = 20
 BUSY_TIMEOUT_MS = 5_000
@@ -39,6 +40,7 @@ class Database:
         self._loop_connection: Connection | None = None
         self._vectors = VectorCache()
         self._damage: str | None = None
+        self._watched = WatchedFile(file) if file is not None else None
         self._writer: AbstractContextManager[Any] = threading.RLock() if file is not None else nullcontext()
 
     @classmethod
@@ -127,17 +129,18 @@ class Database:
             found = self.revision()
             if self._is_current(found):
                 return None
-            backup = self._backup(backups, found) if found is not None else None
+            # Also what has no version: whose tables these are is not for us to guess.
+            backup = self._backup(backups, found) if self._has_tables() else None
             self._upgrade()
             return backup
 
-    def check(self) -> list[str]:
+    def _has_tables(self) -> bool:
+        with self._typed_errors(), self.engine.connect() as connection:
+            return bool(inspect(connection).get_table_names())
+
+    def check(self, *, search: bool = False) -> list[str]:
         """What SQLite itself finds damaged; nothing on PostgreSQL, which checks as it reads."""
-        if self.file is None:
-            return []
-        with self._typed_errors(), self.engine.connect() as connection, connection.begin():
-            found = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
-        return [] if found == ["ok"] else [str(line) for line in found]
+        return [] if self.file is None else trouble_in(self.file, search=search)
 
     def scrub(self) -> bool:
         """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes.
@@ -165,6 +168,8 @@ class Database:
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
         try:
+            if self._watched is not None:
+                self._watched.check()
             with typed_errors():
                 yield
         except Damaged as error:
@@ -186,19 +191,15 @@ class Database:
             )
         return True
 
-    def _backup(self, folder: Path, found: str) -> str:
+    def _backup(self, folder: Path, found: str | None) -> str:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        target = folder / f"coterie-{found or 'unversioned'}-{stamp}.{'sql' if self.file is None else 'db'}"
         if self.file is not None:
-            target = folder / f"coterie-{found}-{stamp}.db"
-            with (
-                _closing(sqlite3.connect(self.file)) as source,
-                _closing(sqlite3.connect(target)) as copy,
-            ):
-                source.backup(copy)
-            target.chmod(0o600)
-            return str(target)
-        return _pg_dump(self.engine, folder / f"coterie-{found}-{stamp}.sql")
+            copy_sqlite(self.file, target)
+        else:
+            pg_dump(self.engine.url.render_as_string(hide_password=False), target)
+        return str(target)
 
     def _upgrade(self) -> None:
         from alembic import command
@@ -272,28 +273,6 @@ def _postgresql(url: str) -> Engine:
         connection.autocommit = False
 
     return engine
-
-
-def _pg_dump(engine: Engine, target: Path) -> str:
-    import shutil
-    import subprocess
-
-    program = shutil.which("pg_dump")
-    if program is None:
-        raise Conflict(
-            "the schema is behind and must be backed up first, but pg_dump was not found; "
-            "install PostgreSQL's client programs"
-        )
-    url = engine.url.set(drivername="postgresql")
-    environment = {**os.environ, "PGPASSWORD": url.password or ""}
-    address = url.set(password=None).render_as_string(hide_password=False)
-    done = subprocess.run(
-        [program, "--file", str(target), "--dbname", address], env=environment, capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise Conflict(f"the backup before the migration failed: {done.stderr.strip()[:300]}")
-    target.chmod(0o600)
-    return str(target)
 
 
 @contextmanager

@@ -35,6 +35,18 @@ def typed_errors() -> Iterator[None]:
         raise typed from error
 
 
+@contextmanager
+def postgresql_errors() -> Iterator[None]:
+    """The same for a connection of PostgreSQL's driver alone."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        known = _of_postgresql(error, error)
+        raise known or Unavailable(f"the database cannot be used now: {_first_line(error)}") from error
+
+
 def _typed(error: Exception) -> CoterieError | None:
     if isinstance(error, PoolTimeout):
         return Unavailable("the database is too busy now")
@@ -94,5 +106,3 @@ def damaged(reason: str) -> Damaged:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
