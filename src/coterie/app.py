@@ -8,26 +8,37 @@ import gc
 import json
 import logging
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from coterie import __version__
-from coterie.config import Config, ConfigError, Embeddings, values
-from coterie.config import Database as DatabaseSection
-from coterie.core.errors import Conflict, CoterieError
+from coterie.config import Embeddings
+from coterie.core.errors import Conflict, CoterieError, Damaged
 from coterie.core.threads import on_thread
 from coterie.core.turn import Claim
-from coterie.engine.doctor import Finding, check_home, check_household
+from coterie.engine.doctor import (
+    RESTORE,
+    Finding,
+    check_backups,
+    check_disk,
+    check_home,
+    check_household,
+    check_life,
+)
 from coterie.engine.gateway import Gateway, Parts
 from coterie.engine.household.home import Home
+from coterie.engine.household.life import WAY_OUT, behind, check_file, lived, started
+from coterie.engine.household.place import database_file, database_url
 from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
+from coterie.store.engine_claim import engine_claim
+from coterie.store.trouble import damaged
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -55,22 +66,75 @@ def opened(
     home.prepare()
     with contextlib.ExitStack() as stack:
         if engine:
-            stack.enter_context(home.engine_lock())
-        database = Database.connect(_database_url(home), home.path)
+            stack.enter_context(home.engine_lock(waiting=log.warning))
+        if home.restoring.exists():
+            from coterie.engine.household.restoring import finish_restore
+
+            finish_restore(home, locked=engine)
+        url = database_url(home)
+        file = database_file(home, url)
+        if file is not None:
+            check_file(home, file)
+        held = stack.enter_context(engine_claim(url)) if engine and file is None else None
+        database = Database.connect(url, home.path)
         stack.callback(database.close)
-        lock = contextlib.nullcontext if engine else (lambda: home.engine_lock(wait=30))
-        backup = database.bring_forward(home.backups, lock)
-        if backup is not None:
-            log.info("the database was brought forward; the former one is in %s", backup)
-        claim = None
+        stack.enter_context(_damage_in_words(database))
+        _bring_forward(home, database, engine=engine)
+        claim = less = None
         if engine:
             with database.write() as tx:
-                claim = Claim(f"{socket.gethostname()}/{os.getpid()}", tx.meta.count_up("epoch"))
+                epoch = tx.meta.count_up("epoch")
+            claim = Claim(f"{socket.gethostname()}/{os.getpid()}", epoch)
+            less = behind(home, epoch - 1)
+            if less is not None:
+                log.error("%s; `coterie doctor` says what to do", less)
         store = wrap(database)
         registry = Registry(home, store)
         gateway = Gateway(home, store, registry, (parts or usual_parts)(home, registry), claim)
         registry.open(_first_model)
+        started(home, claim.epoch if claim is not None else None, less)
+        if held is not None and claim is not None:
+            held.watch(partial(_is_newest, database, claim), _stop_here)
         yield gateway
+
+
+def _stop_here(reason: str) -> None:
+    """Somebody else runs the turns now: whatever we still do is refused by the database, so do no more."""
+    log.critical("this process no longer runs the household and ends: %s", reason)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _is_newest(database: Database, claim: Claim) -> bool:
+    with database.read() as tx:
+        return tx.meta.get("epoch") == str(claim.epoch)
+
+
+def _bring_forward(home: Home, database: Database, *, engine: bool) -> None:
+    if database.revision() is None and lived(home):
+        raise Damaged(
+            f"the database {database.file or 'that agent.yaml names'} holds no household, but one lived here; {WAY_OUT}"
+        )
+    lock = contextlib.nullcontext if engine else (lambda: home.engine_lock(wait=30))
+    backup = database.bring_forward(home.backups, lock)
+    if backup is not None:
+        log.info("the database was brought forward; the former one is in %s", backup)
+
+
+@contextmanager
+def _damage_in_words(database: Database) -> Iterator[None]:
+    """What fails on values that nobody wrote fails because the database is damaged."""
+    try:
+        yield
+    except CoterieError:
+        raise
+    except Exception as error:
+        try:
+            found = database.check()
+        except CoterieError as worse:
+            raise worse from error
+        if not found:
+            raise
+        raise damaged(found[0]) from error
 
 
 def usual_parts(home: Home, registry: Registry) -> Parts:
@@ -82,32 +146,6 @@ def usual_parts(home: Home, registry: Registry) -> Parts:
         [InstalledTools(home.path / "plugins", lambda: registry.sync.config.plugins.disabled)],
         _embedder,
     )
-
-
-def _database_url(home: Home) -> str:
-    """Where the store is. A broken file must not keep us from it: then the place used last counts."""
-    try:
-        text = home.config.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
-        text = ""
-    remembered = home.run / "database"
-    if not text.strip() and remembered.exists():
-        # Emptied by an editor that is about to write it again, or lost: no reason to found a second household.
-        return remembered.read_text().strip()
-    if "database" not in text:
-        # Most files do not say; reading YAML takes longer than everything else at this point.
-        url = Config().database.url
-    else:
-        try:
-            url = DatabaseSection.model_validate(values(text).get("database") or {}).url
-        except (ConfigError, ValidationError):
-            return remembered.read_text().strip() if remembered.exists() else Config().database.url
-    if url == Config().database.url:
-        remembered.unlink(missing_ok=True)
-    elif not remembered.exists() or remembered.read_text().strip() != url:
-        remembered.touch(mode=0o600)
-        remembered.write_text(url + "\n")
-    return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +331,21 @@ def examine(home: Home, *, fix: bool) -> list[Finding]:
     findings = list(check_home(home, fix=fix))
     if not home.path.is_dir() or any(finding.level == "problem" for finding in findings):
         return findings
+    findings += check_disk(home)
+    findings += check_backups(home)
+    running = home.engine_is_held()
     try:
         with opened(home) as gateway:
             findings.append(Finding("ok", "the store opens and its schema is current"))
-            assert isinstance(gateway.store, Database)
-            trouble = gateway.store.check()
-            findings += [
-                Finding("problem", f"the database is damaged: {t}", "restore a backup") for t in trouble
-            ]
+            database = gateway.store
+            assert isinstance(database, Database)
+            trouble = database.check(search=not running)
+            findings += [Finding("problem", f"the database is damaged: {t}", RESTORE) for t in trouble]
+            if not trouble:
+                findings.append(Finding("ok", "the database is whole"))
+            findings += check_life(gateway, fix=fix)
             findings += check_household(gateway, fix=fix)
     except CoterieError as error:
-        findings.append(Finding("problem", error.message))
+        advice = RESTORE if isinstance(error, Damaged) else ""
+        findings.append(Finding("problem", error.message, advice))
     return findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import pkgutil
+import re
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -222,6 +223,38 @@ class Gateway(Wire):
     """An event loop that stands still for so long is reported; under `coterie service` the gateway is started again. 0: never."""
 
 
+class Backup(Wire):
+    """Copies of the whole household that the gateway makes by itself while it runs."""
+
+    every: Line = "24h"
+    """As in `30m`, `24h` or `7d`; `never` turns them off."""
+    keep: Count = 7
+    """How many are kept; older ones are removed once a newer one was read back."""
+    folder: Line = "backups"
+    """In the home folder, or an absolute path."""
+
+    @field_validator("every")
+    @classmethod
+    def _a_time(cls, value: str) -> str:
+        if not re.fullmatch(r"[1-9][0-9]{0,3}[mhd]|never", value):
+            raise ValueError("write a number and m, h or d, as in 24h, or never")
+        return value
+
+    @field_validator("folder")
+    @classmethod
+    def _a_folder_of_its_own(cls, value: str) -> str:
+        first, *others = value.split("/")
+        if ".." in (first, *others) or first in (".", "agents", "skills", "plugins", "memory", "run"):
+            raise ValueError("must be a folder of its own: a name in the home folder, or an absolute path")
+        return value
+
+    @property
+    def seconds(self) -> float | None:
+        if self.every == "never":
+            return None
+        return float(self.every[:-1]) * {"m": 60, "h": 3_600, "d": 86_400}[self.every[-1]]
+
+
 class Config(Wire):
     """agent.yaml."""
 
@@ -238,6 +271,7 @@ class Config(Wire):
     delegation: Delegation = Delegation()
     plugins: Plugins = Plugins()
     database: Database = Database()
+    backup: Backup = Backup()
     gateway: Gateway = Gateway()
 
     @model_validator(mode="before")

@@ -13,7 +13,7 @@ from coterie.api import operations, repeats
 from coterie.api.operation import OPERATIONS, Operation
 from coterie.api.shapes import Params, parse
 from coterie.api.watching import Watching
-from coterie.core.errors import UnknownMethod
+from coterie.core.errors import UnknownMethod, of_the_disk
 from coterie.core.threads import Purpose, on_thread
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Gateway
@@ -57,9 +57,12 @@ async def carry_out(
     if not found.on_loop:
         purpose: Purpose = "memory" if found.name.startswith("memory.") else "operations"
         do = partial(on_thread, purpose, do)
-    if repeat is None or repeat.key is None or found.own_keys:
-        return await do()
-    return await repeats.once(gateway, repeat, found, do)
+    try:
+        if repeat is None or repeat.key is None or found.own_keys:
+            return await do()
+        return await repeats.once(gateway, repeat, found, do)
+    except OSError as error:
+        raise of_the_disk(error) or error from None
 
 
 def run(gateway: Gateway, caller: Caller, found: Operation, params: Params) -> Any:

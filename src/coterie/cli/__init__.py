@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from coterie import __version__
-from coterie.cli import agent, doctor, memory, model, prompt, serve, subagent, token, usage
+from coterie.cli import agent, backup, doctor, memory, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
 from coterie.cli.options import HomeOption
 from coterie.cli.output import reader_left, say, say_error, say_text
@@ -34,6 +34,8 @@ app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")
 app.command("usage")(usage.usage)
 app.command("doctor")(doctor.doctor)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 
 
 def _version(asked: bool) -> None:
@@ -74,6 +76,10 @@ def main() -> None:
     except Exception as error:
         from coterie.core.errors import CoterieError
 
+        if isinstance(error, OSError) and error.errno is not None:
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"error: {where}{error.strerror}", err=True)
+            sys.exit(1)
         if not isinstance(error, CoterieError):
             import traceback
 

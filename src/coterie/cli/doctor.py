@@ -12,13 +12,26 @@ from coterie.cli.output import print_json, say
 
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew",
+            help="Put what is left of the database aside; the next start makes an empty one. Files stay.",
+        ),
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the home folder, agent.yaml, the store and every agent's files."""
+    """Check the home folder, the disk, agent.yaml, the database and every agent's files."""
     from coterie.app import examine
     from coterie.engine.household.home import Home
 
+    if begin_anew:
+        from coterie.engine.household.restoring import begin_anew as put_aside
+
+        kept = put_aside(Home.locate(home))
+        where = f"; what was left of the old one is in {kept}" if kept is not None else ""
+        typer.echo(f"The next start begins with an empty database{where}.", err=as_json)
     findings = examine(Home.locate(home), fix=fix)
     if as_json:
         print_json({"findings": [f.payload() for f in findings]})

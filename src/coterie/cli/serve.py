@@ -24,15 +24,19 @@ def serve(
     """Run the gateway: API, channels and workers, until Ctrl-C."""
     import logging
 
+    from coterie.core.errors import Unavailable
+    from coterie.engine.household.home import Home
+
+    place = Home.locate(home)
+    if place.running_gateway() is not None:
+        raise Unavailable(place.holder())
     from coterie.app import Door
     from coterie.app import serve as run
     from coterie.engine.access import ENVIRONMENT
-    from coterie.engine.household.home import Home
 
     start_log(logging.DEBUG if verbose else logging.INFO)
     for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    place = Home.locate(home)
 
     def announce(door: Door) -> None:
         say(f"Coterie is at {door.url}  (home {place.path})")

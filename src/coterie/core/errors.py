@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar
 
 
@@ -71,8 +72,31 @@ class RateLimited(Unavailable):
     http_status = 429
 
 
+class Damaged(Unavailable):
+    """What is on the disk cannot be relied on any more. Trying again does not help; a backup does."""
+
+    retryable = False
+
+
 class Internal(CoterieError):
     """Something that is our fault; the details are in the log, not in the answer."""
+
+
+DISK = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EFBIG: "a file may not grow any further",
+    errno.EROFS: "the disk is read-only",
+    errno.EIO: "the disk fails",
+}
+
+
+def of_the_disk(error: OSError) -> Unavailable | None:
+    """What is wrong with the disk, where that is what is wrong."""
+    if error.errno not in DISK:
+        return None
+    where = f" ({error.filename})" if error.filename else ""
+    return Unavailable(f"{DISK[error.errno]}{where}; it is tried again once that is mended")
 
 
 BY_CODE: dict[str, type[CoterieError]] = {

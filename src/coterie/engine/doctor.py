@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from coterie.core.agent import AgentState
+from coterie.core.errors import CoterieError
+from coterie.engine.backups import report
+from coterie.engine.condition import probe_folder
 from coterie.engine.gateway import Gateway
 from coterie.engine.household.folder import TEMPORARY
 from coterie.engine.household.home import Home
+from coterie.engine.household.life import accept, behind
+
+RESTORE = "stop the gateway, then: coterie restore FILE"
+LITTLE_SPACE = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,44 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "warning", f"{len(leftovers)} temporary files were left by a crash", "coterie doctor --fix"
             )
+
+
+def check_disk(home: Home) -> Iterator[Finding]:
+    """That it takes writes, and has room for more."""
+    home.prepare()
+    try:
+        probe_folder(home)
+    except CoterieError as error:
+        yield Finding("problem", error.message, "make room, or make it writable")
+        return
+    free = shutil.disk_usage(home.path).free
+    if free < LITTLE_SPACE:
+        yield Finding("warning", f"the disk has only {free // 1_000_000} MB left", "make room")
+    else:
+        yield Finding("ok", "the disk takes writes")
+
+
+def check_backups(home: Home) -> Iterator[Finding]:
+    """How the backups by the clock went."""
+    known = report(home)
+    if known.get("last_failure"):
+        yield Finding("warning", f"the last backup failed at {known['last_failure']}: {known.get('reason')}")
+    if known.get("last_success"):
+        yield Finding("ok", f"the newest backup is of {known['last_success']}: {known.get('file')}")
+
+
+def check_life(gateway: Gateway, *, fix: bool) -> Iterator[Finding]:
+    """That the database is as new as the home."""
+    with gateway.store.read() as tx:
+        epoch = int(tx.meta.get("epoch") or 0)
+    less = behind(gateway.home, epoch)
+    if less is None:
+        return
+    if fix:
+        accept(gateway.home, epoch)
+        yield Finding("fixed", f"{less}; the household goes on with what is there")
+    else:
+        yield Finding("problem", less, f"{RESTORE}, or go on with what is there: coterie doctor --fix")
 
 
 def check_household(gateway: Gateway, *, fix: bool) -> Iterator[Finding]:

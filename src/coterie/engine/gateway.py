@@ -26,6 +26,8 @@ from coterie.core.session import Session
 from coterie.core.tool import ToolSource
 from coterie.core.turn import ACTIVE, ENDED, Claim, InboxEntry, Reception, Stop, TurnJob, TurnState
 from coterie.engine.access import Access
+from coterie.engine.backups import Backups
+from coterie.engine.condition import Condition
 from coterie.engine.events import Events
 from coterie.engine.household.brain import Brains
 from coterie.engine.household.home import Home
@@ -135,6 +137,8 @@ class Gateway:
         self.pid = os.getpid()
         self.events = Events()
         self.access = Access(home, store)
+        self.condition = Condition(home, store)
+        self.backups = Backups(home, lambda: registry.sync.config.backup)
         self.memories = Memories(store, registry, self.events, parts.make_embedder)
         self.brains = Brains(registry, home.path, Toolbox(parts.tools))
         self._put_turns_together(parts)
@@ -190,7 +194,12 @@ class Gateway:
         await self._dispatcher.recover()
         beside = [
             asyncio.create_task(work)
-            for work in (self.memories.keep_embedding(), self._sweep(), self.deliveries.keep())
+            for work in (
+                self.memories.keep_embedding(),
+                self._sweep(),
+                self.deliveries.keep(),
+                self.backups.keep(),
+            )
         ]
         try:
             yield
@@ -199,6 +208,7 @@ class Gateway:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+            self.condition.close()
             await self._dispatcher.stop()
             await self.models.aclose()
 

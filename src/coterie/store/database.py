@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
@@ -13,16 +12,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from coterie.core.errors import Conflict, Unavailable
+from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.core.threads import SIZES, on_thread
 from coterie.store import schema
+from coterie.store.copies import copy_sqlite, pg_dump, trouble_in
 from coterie.store.syncing import LARGE, Syncing
 from coterie.store.transaction import Transaction
+from coterie.store.trouble import Busy, typed_errors
 from coterie.store.vectors import VectorCache
+from coterie.store.watched_file import WatchedFile
 
 SCRUB_ATTEMPTS = 20
 BUSY_TIMEOUT_MS = 5_000
@@ -31,10 +31,6 @@ LONGEST_WRITE = 60
 """Seconds that one thread waits for others of this process that write."""
 T = TypeVar("T")
 _MIGRATION_LOCK = 0x636F7465  # any number will do, as long as every process uses the same
-
-
-class Busy(Unavailable):
-    """Another process holds the database's lock."""
 
 
 class Database:
@@ -49,6 +45,8 @@ class Database:
         # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
         self._writer = threading.Lock()
         self._syncing = None if file is None else Syncing(file, self.checkpoint)
+        self._damage: str | None = None
+        self._watched = WatchedFile(file) if file is not None else None
 
     @classmethod
     def connect(cls, url: str, home: Path) -> Database:
@@ -60,7 +58,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """One consistent view."""
-        with _typed_errors(), self.engine.connect() as connection:
+        with self._typed_errors(), self.engine.connect() as connection:
             if self.file is None:
                 # PostgreSQL would otherwise show each statement what others committed a moment ago.
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -70,7 +68,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """All or nothing, on disk when the block ends."""
-        with self._one_writer(), _typed_errors(), self.engine.connect() as connection:
+        with self._one_writer(), self._typed_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             before = _changes(connection)
             with connection.begin():
@@ -91,7 +89,7 @@ class Database:
         pause = 0.002
         while True:
             try:
-                with _typed_errors():
+                with self._typed_errors():
                     done = self._write_here(work)
                 break
             except Busy:
@@ -154,7 +152,7 @@ class Database:
 
     def revision(self) -> str | None:
         """Which migration the schema is at; None where there is no schema yet."""
-        with _typed_errors(), self.engine.connect() as connection:
+        with self._typed_errors(), self.engine.connect() as connection:
             return _revision(connection)
 
     def bring_forward(
@@ -170,17 +168,18 @@ class Database:
             found = self.revision()
             if self._is_current(found):
                 return None
-            backup = self._backup(backups, found) if found is not None else None
+            # Also what has no version: whose tables these are is not for us to guess.
+            backup = self._backup(backups, found) if self._has_tables() else None
             self._upgrade()
             return backup
 
-    def check(self) -> list[str]:
+    def _has_tables(self) -> bool:
+        with self._typed_errors(), self.engine.connect() as connection:
+            return bool(inspect(connection).get_table_names())
+
+    def check(self, *, search: bool = False) -> list[str]:
         """What SQLite itself finds damaged; nothing on PostgreSQL, which checks as it reads."""
-        if self.file is None:
-            return []
-        with _typed_errors(), self.engine.connect() as connection, connection.begin():
-            found = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
-        return [] if found == ["ok"] else [str(line) for line in found]
+        return [] if self.file is None else trouble_in(self.file, search=search)
 
     def scrub(self) -> bool:
         """After a deletion for good: write the file anew, since pages that were rearranged keep old bytes.
@@ -189,7 +188,7 @@ class Database:
         """
         if self.file is None:
             return True
-        with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
+        with self._typed_errors(), _closing(sqlite3.connect(self.file, timeout=60)) as connection:
             with self._one_writer():
                 connection.execute("VACUUM")
             # While it waits for readers, a checkpoint keeps out all who write: it must not wait for long.
@@ -204,7 +203,7 @@ class Database:
     def checkpoint(self) -> None:
         """Take the log into the file, so that it can begin anew. Nobody waits for that, unless it has grown large."""
         assert self.file is not None
-        with _typed_errors(), _closing(sqlite3.connect(self.file, timeout=0.2)) as connection:
+        with self._typed_errors(), _closing(sqlite3.connect(self.file, timeout=0.2)) as connection:
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             if self._syncing is not None and self._syncing.log_size() > LARGE:
@@ -214,6 +213,21 @@ class Database:
                     connection.execute("BEGIN IMMEDIATE")
                     connection.execute("PRAGMA user_version=0")
                     connection.execute("COMMIT")
+
+    def trouble(self) -> str | None:
+        """What was found damaged since it was opened; that does not mend itself."""
+        return self._damage
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        try:
+            if self._watched is not None:
+                self._watched.check()
+            with typed_errors():
+                yield
+        except Damaged as error:
+            self._damage = error.message
+            raise
 
     def close(self) -> None:
         if self._syncing is not None:
@@ -232,19 +246,15 @@ class Database:
             )
         return True
 
-    def _backup(self, folder: Path, found: str) -> str:
+    def _backup(self, folder: Path, found: str | None) -> str:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        target = folder / f"coterie-{found or 'unversioned'}-{stamp}.{'sql' if self.file is None else 'db'}"
         if self.file is not None:
-            target = folder / f"coterie-{found}-{stamp}.db"
-            with (
-                _closing(sqlite3.connect(self.file)) as source,
-                _closing(sqlite3.connect(target)) as copy,
-            ):
-                source.backup(copy)
-            target.chmod(0o600)
-            return str(target)
-        return _pg_dump(self.engine, folder / f"coterie-{found}-{stamp}.sql")
+            copy_sqlite(self.file, target)
+        else:
+            pg_dump(self.engine.url.render_as_string(hide_password=False), target)
+        return str(target)
 
     def _upgrade(self) -> None:
         from alembic import command
@@ -252,7 +262,7 @@ class Database:
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with self._one_writer(), _typed_errors(), self.engine.connect() as connection:
+        with self._one_writer(), self._typed_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
             with connection.begin():
                 if self.file is None:
@@ -287,9 +297,10 @@ def _sqlite(file: Path) -> Engine:
             file.touch(mode=0o600)  # SQLite gives the files beside it the same permissions
     except OSError as error:
         raise Unavailable(f"the database {file} cannot be used: {error.strerror}") from error
-    engine = create_engine(
-        f"sqlite:///{file}", connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}
-    )
+    # A file that went away while we run must not come back empty with the next connection.
+    address = f"{file.absolute().as_uri()}?mode=rw"
+    options: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000, "uri": True}
+    engine = create_engine(f"sqlite:///{file}", creator=lambda: sqlite3.connect(address, **options))
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
@@ -330,48 +341,6 @@ def _postgresql(url: str) -> Engine:
         connection.autocommit = False
 
     return engine
-
-
-@contextmanager
-def _typed_errors() -> Iterator[None]:
-    """A database that cannot be reached or is held by another process is a typed, retryable error."""
-    try:
-        yield
-    except (OperationalError, sqlite3.OperationalError) as error:
-        cause = error.orig if isinstance(error, OperationalError) else error
-        reason = str(cause or error).strip().splitlines()[0]
-        kind = Busy if "locked" in reason or "busy" in reason else Unavailable
-        raise kind(f"the database cannot be used now: {reason}") from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise Unavailable("the connection to the database was lost") from error
-        if type(error.orig) is sqlite3.DatabaseError:  # its subclasses are mistakes in statements
-            raise Conflict(f"the database is damaged: {error.orig}; restore a backup") from error
-        raise
-    except PoolTimeout as error:
-        raise Unavailable("the database is too busy now") from error
-
-
-def _pg_dump(engine: Engine, target: Path) -> str:
-    import shutil
-    import subprocess
-
-    program = shutil.which("pg_dump")
-    if program is None:
-        raise Conflict(
-            "the schema is behind and must be backed up first, but pg_dump was not found; "
-            "install PostgreSQL's client programs"
-        )
-    url = engine.url.set(drivername="postgresql")
-    environment = {**os.environ, "PGPASSWORD": url.password or ""}
-    address = url.set(password=None).render_as_string(hide_password=False)
-    done = subprocess.run(
-        [program, "--file", str(target), "--dbname", address], env=environment, capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise Conflict(f"the backup before the migration failed: {done.stderr.strip()[:300]}")
-    target.chmod(0o600)
-    return str(target)
 
 
 @contextmanager

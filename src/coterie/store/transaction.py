@@ -55,3 +55,6 @@ class Store(Protocol):
 
     def scrub(self) -> bool:
         """After a deletion for good: leave no trace of it in the files. False where that has to be tried again later."""
+
+    def trouble(self) -> str | None:
+        """What was found damaged since it was opened."""

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    Integer,
     Text,
     and_,
     bindparam,
+    case,
+    cast,
     delete,
     exists,
     func,
@@ -34,6 +38,15 @@ _ADD = insert(_j)
 _TAKE = delete(_i).where(_i.c.position == bindparam("place"))
 _ACTIVE_AGENT = exists().where(schema.agents.c.id == bindparam("agent"), schema.agents.c.state == "active")
 
+
+def _newest(epoch: str) -> ColumnElement[bool]:
+    """Nobody took over since."""
+    meta = schema.meta.c
+    # A server is free to cast values of other keys first, unless it is told when.
+    newest = case((meta.key == "epoch", cast(meta.value, Integer)), else_=0)
+    return ~exists().where(meta.key == "epoch", newest > bindparam(epoch))
+
+
 # A turn's own steps: only under its claim, only while its agent is active.
 _CLAIM = (
     update(_j)
@@ -48,6 +61,7 @@ _CLAIM = (
             and_(_j.c.lease_until.is_(None), _j.c.epoch < bindparam("to_epoch")),
             _j.c.lease_until < bindparam("at"),
         ),
+        _newest("to_epoch"),
         _ACTIVE_AGENT,
     )
     .values(
@@ -69,6 +83,7 @@ _STEP = (
         _j.c.run_id == bindparam("run"),
         _j.c.owner == bindparam("by_owner"),
         _j.c.epoch == bindparam("held"),
+        _newest("held"),
         or_(
             _j.c.state == TurnState.RUNNING.value,
             # Whoever waited runs again with its next step.

@@ -88,6 +88,9 @@ class PowerCut:
     def scrub(self) -> bool:
         return self.store.scrub()
 
+    def trouble(self) -> str | None:
+        return self.store.trouble()
+
 
 class GivenTools:
     """Tools that a test brings. Implements ToolSource."""

@@ -13,6 +13,7 @@ from coterie.api.operations.agents import SyncReport, sync_report
 from coterie.api.shapes import Answer, Change, Nothing, ShortText
 from coterie.core.agent import AgentState
 from coterie.core.token import Scope
+from coterie.engine.backups import report
 from coterie.engine.gateway import Gateway
 
 
@@ -39,6 +40,16 @@ class Ready(Answer):
     status: Literal["ready"] = "ready"
 
 
+class BackupReport(Answer):
+    """How the backups that the gateway makes by itself went last."""
+
+    last_success: str | None = None
+    file: str | None = None
+    last_failure: str | None = None
+    """Since the last success."""
+    reason: str | None = None
+
+
 class Status(Answer):
     version: str
     home: str
@@ -47,6 +58,7 @@ class Status(Answer):
     default_id: str
     agents: int
     config: SyncReport
+    backup: BackupReport
 
 
 class NewToken(Answer):
@@ -79,9 +91,9 @@ async def healthz(gateway: Gateway, params: Nothing) -> Health:
 
 
 @operation("readyz", "read", http=Get("/readyz"), rpc=False)
-def readyz(gateway: Gateway, params: Nothing) -> Ready:
-    """The store answers too."""
-    gateway.registry.default()
+async def readyz(gateway: Gateway, params: Nothing) -> Ready:
+    """What is stored now is kept: the disk takes writes, and the database is whole as far as anybody has seen."""
+    await gateway.condition.check()
     return Ready()
 
 
@@ -97,6 +109,9 @@ def status(gateway: Gateway, params: Nothing) -> Status:
         default_id=gateway.registry.default().id,
         agents=len(agents),
         config=sync_report(gateway.registry.sync.state),
+        backup=BackupReport(
+            **{k: v for k, v in report(gateway.home).items() if k in BackupReport.model_fields}
+        ),
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,16 @@ class Home:
     def gateway(self) -> Path:
         return self.run / "gateway.json"
 
+    @property
+    def restoring(self) -> Path:
+        """The plan of a restore that is under way, or was cut short: see `restoring.py`."""
+        return self.run / "restore.json"
+
+    @property
+    def life(self) -> Path:
+        """Says that a household lives here, and how often it was started: see `life.py`."""
+        return self.run / "household.json"
+
     def prepare(self) -> None:
         """Make the folders that everything else relies on."""
         try:
@@ -79,15 +90,50 @@ class Home:
     @contextmanager
     def registry_lock(self) -> Iterator[None]:
         """Held while the registry and agent.yaml change together."""
-        with _locked(self.run / "registry.lock", wait=60, busy="another process is changing the household"):
+        with _locked(
+            self.run / "registry.lock", wait=60, busy=lambda: "another process is changing the household"
+        ):
             yield
 
     @contextmanager
-    def engine_lock(self, wait: float = 5) -> Iterator[None]:
-        """Held by the one process that runs turns here; the kernel frees it when that process dies."""
-        busy = "another Coterie runs on this home folder; stop it first, or use it"
-        with _locked(self.run / "engine.lock", wait=wait, busy=busy):
+    def engine_lock(
+        self, wait: float = 5, *, waiting: Callable[[str], None] = lambda _: None
+    ) -> Iterator[None]:
+        """Held by the one process that runs turns here; the kernel frees it when that process dies.
+
+        A gateway that answers is not waited for. `waiting` is told for whom else we wait.
+        """
+        said = time.monotonic() + 0.3  # what is free again in a moment needs no word
+
+        def held() -> str | None:
+            nonlocal said
+            if self.running_gateway() is not None:
+                return self.holder()
+            if time.monotonic() > said:
+                said = math.inf
+                waiting(self.holder())
+            return None
+
+        with _locked(self.run / "engine.lock", wait=wait, busy=self.holder, held=held) as descriptor:
+            # For people: who holds it. What counts is the lock.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield
+
+    def holder(self) -> str:
+        """Who holds the engine, in words."""
+        gateway = self.running_gateway()
+        if gateway is not None:
+            return (
+                f"a gateway runs on {self.shown} already: process {gateway.get('pid')} at {gateway['url']}; "
+                "use it, or stop it first"
+            )
+        try:
+            pid = (self.run / "engine.lock").read_text().strip()
+        except (OSError, ValueError):
+            pid = ""
+        who = f"process {pid}" if pid.isdigit() else "another process"
+        return f"another Coterie ({who}) runs on {self.shown}; stop it first, or use it"
 
     def engine_is_held(self) -> bool:
         """Whether some process runs the engine now."""
@@ -113,7 +159,10 @@ class Home:
 
 
 @contextmanager
-def _locked(path: Path, *, wait: float, busy: str) -> Iterator[None]:
+def _locked(
+    path: Path, *, wait: float, busy: Callable[[], str], held: Callable[[], str | None] = lambda: None
+) -> Iterator[int]:
+    """`held` is asked at every attempt that fails: a reason to give up at once, or None."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -126,10 +175,13 @@ def _locked(path: Path, *, wait: float, busy: str) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    raise Unavailable(busy) from None
+                reason = held()
+                if reason is None and time.monotonic() >= give_up:
+                    reason = busy()
+                if reason is not None:
+                    raise Unavailable(reason) from None
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

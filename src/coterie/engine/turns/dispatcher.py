@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from coterie.core.announce import TIMEOUT, milliseconds
 from coterie.core.audience import OWNER, rights_of
 from coterie.core.clock import now_iso
-from coterie.core.errors import CoterieError, Unavailable
+from coterie.core.errors import CoterieError, Damaged, Unavailable
 from coterie.core.message import ToolCall
 from coterie.core.ports import ModelError, Reply, TextDelta, ThinkingDelta
 from coterie.core.session import Session
@@ -183,6 +183,10 @@ class Dispatcher:
             # The agent was removed, or the session was cleared under our feet.
             self._brains.forget()
             await turn.end(TurnState.ERROR, f"the agent {turn.brain.label} is no longer active")
+        except Damaged as error:
+            # It cannot be stored that it failed; whoever follows it is told.
+            self._turns.live.close(turn.job.run_id, "error", message=error.message)
+            raise
         except CoterieError:
             raise
         except Exception:
