@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,38 @@ def test_time_words_find_what_happened_then(house: Open) -> None:
         assert handle.recall("what happened yesterday?")[0].memory.content == "the dentist was kind"
         since = Filters(since=(today - timedelta(days=2)).isoformat())
         assert texts(gateway, "dot", "dentist boat", filters=since) == {"the dentist was kind"}
+
+
+def test_times_of_every_kind_bring_what_happened_then_to_the_front(house: Open) -> None:
+    today = date.today()
+    days = {
+        "one": today - timedelta(days=1),
+        "two": today + timedelta(days=1),
+        "three": date(2020, 11, 10),
+        "four": date(2021, 3, 5),
+        "five": date(2023, 7, 20),
+    }
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        for name, day in days.items():
+            handle.remember(f"the dentist on visit {name} was here", occurred_at=day.isoformat())
+        for question, expected in (
+            ("dentist yesterday", "one"),
+            ("dentist gestern", "one"),
+            ("which dentist comes tomorrow?", "two"),
+            ("dentist, mañana", "two"),
+            ("10.11.2020 dentist", "three"),
+            ("the dentist on 2020-11-10", "three"),
+            ("dentist before 2021", "three"),
+            ("dentist vor 2021", "three"),
+            ("dentist after 10 November 2020 and before May 2021", "four"),
+            ("dentist between February and April 2021", "four"),
+            ("dentist in summer 2023", "five"),
+            ("2023年7月 dentist", "five"),
+        ):
+            timely = [hit.memory.content for hit in handle.recall(question) if "time" in hit.via]
+            assert f"the dentist on visit {expected} was here" in timely, question
+            assert handle.recall(question)[0].memory.content == timely[0], question
 
 
 def test_tags_and_scope_narrow_a_search(house: Open) -> None:

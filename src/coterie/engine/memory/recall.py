@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import date
 from typing import Any
 
 from coterie.core.audience import OWNER
@@ -65,7 +65,7 @@ class Recall:
         asked = newest_question(messages)
         if not policy.recall or asked is None:
             return None
-        question = Question.read(asked[:4_000], datetime.now(UTC).date())
+        question = Question.read(asked[:4_000], date.today())
         telling = sum(1 for word in question.words if word.isalpha())
         if not telling and not question.times:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from coterie.core.duplicates import Found, distinct
@@ -57,7 +57,7 @@ class MemorySearch:
         without_file: str | None = None,
     ) -> list[Hit]:
         """Best first. Not `patient`: without vectors where the model would have to be loaded first."""
-        question = Question.read(query, datetime.now(UTC).date())
+        question = Question.read(query, date.today())
         lists, known = self._look_up(reader, question, filters)
         if not known.total:
             return []
@@ -93,7 +93,7 @@ class MemorySearch:
         self, reader: Reader, query: str, *, limit: int, apart_from: str | None = None, words: int = 48
     ) -> list[Turns]:
         """What was said in turns that the reader's agent ran for its audience, with the messages around each hit."""
-        question = Question.read(query, datetime.now(UTC).date())
+        question = Question.read(query, date.today())
         question = Question(question.words[:words], question.times)
         with self._store.read() as tx:
             lists = {
