@@ -40,7 +40,7 @@ def woken(request: ModelRequest) -> str | None:
         return None
     found = _RESULT.findall(request.context or "")
     lines = [f"{who.split('#')[0]} is done ({status}): {text}" for _, who, status, text in found]
-    return "\n".join([*lines, "(I am the offline demo, not a language model: I only pass this on.)"])
+    return "\n".join(lines)
 
 
 def _known(request: ModelRequest, name: str) -> bool:
