@@ -20,7 +20,9 @@ from coterie.engine.access import Access
 log = logging.getLogger("coterie.api")
 
 MAX_BODY = 8 * 1024 * 1024
-PUBLIC = frozenset({"/", "/healthz", "/docs", "/docs/page.js", "/docs/page.css", "/favicon.ico"})
+PUBLIC = frozenset(
+    {"/", "/healthz", "/docs", "/docs/home.js", "/docs/page.js", "/docs/page.css", "/favicon.ico"}
+)
 """Served without a token: health, and static files that hold no data."""
 
 
@@ -152,7 +154,7 @@ SAFE_HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (
         b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
     ),
 ]
 

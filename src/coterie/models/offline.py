@@ -35,6 +35,8 @@ _READ = re.compile(
 _REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
 _RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+?)[?.!]*$", re.I | re.S)
 
+_SELF = re.compile(r"\b(who|what) are you\b", re.I)
+
 _QUOTES = "\"'“”‘’`"
 
 _EXAMPLES = {
@@ -208,8 +210,9 @@ def _aside(request: ModelRequest) -> list[str]:
 
 
 def _introduction(request: ModelRequest) -> str:
-    """Once in a conversation."""
-    if _is_known(request):
+    """Once in a conversation, and whenever somebody asks."""
+    asked = next((m.text for m in reversed(request.messages) if m.role == "user"), "")
+    if _is_known(request) and not _SELF.search(asked[:LONGEST_COMMAND]):
         return ""
     shown = [example for tool, example in _EXAMPLES.items() if _offered(request, tool)]
     can = (
