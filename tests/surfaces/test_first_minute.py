@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -56,7 +57,7 @@ globalThis.fetch = (path, options) => { asked.push(path); return real(url + path
 
 @pytest.mark.parametrize("given", [None, "cot_owner_from-the-environment"], ids=["own token", "given token"])
 def test_a_token_is_shown_to_a_person_and_to_nobody_else(home: Path, given: str | None) -> None:
-    env = {} if given is None else {"COTERIE_TOKEN": given}
+    env: dict[str, Any] = {} if given is None else {"COTERIE_TOKEN": given}
     with running(home, **env) as piped:
         printed = piped.log.read_text()
         assert f"Coterie is at {piped.url}" in printed and "#token" not in printed

@@ -82,7 +82,10 @@ class Guard:
     def _check_origin(self, headers: Headers) -> None:
         """A browser names the page that asks; only our own pages and those configured may."""
         origin = headers.get("origin")
-        if origin is None or origin in self._settings().allowed_origins:
+        settings = self._settings()
+        if origin is None or origin in settings.allowed_origins:
+            return
+        if settings.public_url is not None and origin.lower() == settings.public_url.rstrip("/").lower():
             return
         try:
             own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
