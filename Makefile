@@ -1,4 +1,4 @@
-# make serve   the gateway on 127.0.0.1:18790, from a bare checkout
+# make serve   the gateway on 127.0.0.1:18790, from a bare checkout; ./coterie is everything else
 # make test    everything the tests need, then all of them
 # make fetch   what the tests need from registries; they reach nothing beyond loopback themselves
 # make bench   the speed and size figures

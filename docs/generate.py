@@ -63,6 +63,9 @@ def cli_page() -> str:
             parts.append(f"Commands: {listed}.\n")
         else:
             parts.append(f"```\n{usage}\n```\n")
+        if command.epilog:
+            lines = command.epilog.splitlines()[2:]  # below the mark against wrapping, and the heading
+            parts.append("```\n" + "\n".join(line.strip() for line in lines) + "\n```\n")
         rows = [(f"`{_metavar(a)}`", sentence(a.help)) for a in arguments]
         rows += [(_option(o), sentence(o.help)) for o in options]
         if rows:

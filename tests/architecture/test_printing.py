@@ -5,8 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer import Context
+from typer.main import get_command
+
+from coterie.cli import app
 
 CLI = Path(__file__).parents[2] / "src" / "coterie" / "cli"
 PRINTER = "output.py"
@@ -107,3 +112,14 @@ def test_the_prompt_paints_all_that_it_writes() -> None:
 )
 def test_another_way_would_be_seen(source: str) -> None:
     assert list(prints(ast.parse(source)))
+
+
+def test_help_needs_no_more_than_every_terminal_has() -> None:
+    """typer prints it itself."""
+
+    def texts(command: Any, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        yield " ".join(names), command.get_help(Context(command, info_name=names[-1]))
+        for name, below in getattr(command, "commands", {}).items():
+            yield from texts(below, (*names, name))
+
+    assert [name for name, text in texts(get_command(app), ("coterie",)) if not text.isascii()] == []

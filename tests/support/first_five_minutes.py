@@ -35,7 +35,7 @@ $ make serve
 {serve}
 ```
 
-Leave it running. In a second terminal, talk to it; `.venv/bin/coterie` is the program, called `coterie` from here on.
+Leave it running. In a second terminal, talk to it; `./coterie` is the program, called `coterie` from here on.
 (Without a gateway this works as well: then the chat runs the house itself. And `coterie` alone does the same as
 `coterie chat`.)
 
@@ -88,7 +88,7 @@ What is on record:
 
 ## And then
 
-Put a provider's key into the environment of `make serve`, and a line into `~/.coterie/agent.yaml`:
+Put a provider's key into the environment of `make serve`, start it again, and put a line into `~/.coterie/agent.yaml`:
 
 ```yaml
 default_model: anthropic/claude-sonnet-5      # ANTHROPIC_API_KEY; or openai/…, google/…, openrouter/…, ollama/…
@@ -116,25 +116,20 @@ def _make_serve(home: Path) -> Iterator[str]:
     settings = [f"BIN={Path(sys.executable).parent}", f"ARGS=--port {port}"]
     env = {k: v for k, v in environment(home).items() if not k.startswith(("MAKE", "MFLAGS"))}
     log = home.parent / "serve.log"
+    seen, terminal = os.openpty()  # its token is shown to a person only
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*command, *settings],
-            cwd=ROOT,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
+            [*command, *settings], cwd=ROOT, env=env, stdout=terminal, stderr=errors, start_new_session=True
         )
-    assert process.stdout is not None
+    os.close(terminal)
     try:
-        lines = [process.stdout.readline() for _ in range(2)]
-        assert all(lines), f"the gateway did not start:\n{log.read_text()}"
-        yield "".join(lines).replace(str(port), "18790")
+        with os.fdopen(seen, encoding="utf-8") as screen:
+            lines = [screen.readline() for _ in range(2)]
+            assert all(lines), f"the gateway did not start:\n{log.read_text()}"
+            yield "".join(lines).replace(str(port), "18790")
     finally:
         os.killpg(process.pid, 15)
         process.wait(30)
-        process.stdout.close()
 
 
 def _talk(home: Path, pane: Pane) -> dict[str, str]:

@@ -289,7 +289,7 @@ def test_a_screen_reads_well(home: Path, columns: int) -> None:
     for sentence in (
         "each with its own character, files and model. Yours was made in ~/home: agent.yaml there is",
         "These words were written beforehand, but they reach you one by one, as every model's do, in every client",
-        "(I am the offline demo, not a language model: I only pass this on.)",
+        "I am Coterie's offline demo, not a language model. Step 1 of 5: streaming. These words",
         "What you send while a reply comes in is taken up at its next step.",
     ):
         assert sentence in flat

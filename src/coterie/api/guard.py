@@ -20,7 +20,9 @@ from coterie.engine.access import Access
 log = logging.getLogger("coterie.api")
 
 MAX_BODY = 8 * 1024 * 1024
-PUBLIC = frozenset({"/", "/healthz", "/docs", "/docs/page.js", "/docs/page.css", "/favicon.ico"})
+PUBLIC = frozenset(
+    {"/", "/healthz", "/docs", "/docs/home.js", "/docs/page.js", "/docs/page.css", "/favicon.ico"}
+)
 """Served without a token: health, and static files that hold no data."""
 
 
@@ -80,7 +82,10 @@ class Guard:
     def _check_origin(self, headers: Headers) -> None:
         """A browser names the page that asks; only our own pages and those configured may."""
         origin = headers.get("origin")
-        if origin is None or origin in self._settings().allowed_origins:
+        settings = self._settings()
+        if origin is None or origin in settings.allowed_origins:
+            return
+        if settings.public_url is not None and origin.lower() == settings.public_url.rstrip("/").lower():
             return
         try:
             own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
@@ -152,7 +157,7 @@ SAFE_HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (
         b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
     ),
 ]
 

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as Place
 from starlette.websockets import WebSocket
@@ -207,11 +207,12 @@ def _spelling(route: Route) -> dict[str, str]:
 
 
 def _pages() -> Iterator[BaseRoute]:
-    """The page at /docs reads the document with the visitor's token and shows it. No third party is asked."""
+    """At / what this is and how to talk to it; at /docs the API's document. Both ask with the visitor's token, and no
+    third party."""
+    yield Place("/", _always(FileResponse, PAGE / "home.html"))
     yield Place("/docs", _always(FileResponse, PAGE / "index.html"))
-    for name in ("page.js", "page.css"):
+    for name in ("home.js", "page.js", "page.css"):
         yield Place(f"/docs/{name}", _always(FileResponse, PAGE / name))
-    yield Place("/", _always(RedirectResponse, "/docs"))
     yield Place("/favicon.ico", _always(Response, status_code=204))
     yield Place("/openapi.json", _openapi)
 

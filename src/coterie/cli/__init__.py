@@ -12,27 +12,50 @@ from typer.exceptions import TyperException
 from coterie import __version__
 from coterie.cli import agent, backup, doctor, memory, model, prompt, serve, subagent, token, usage
 from coterie.cli.chat import chat
-from coterie.cli.options import HomeOption
+from coterie.cli.options import HomeOption, examples
 from coterie.cli.output import reader_left, say, say_error, say_text
 
 app = typer.Typer(
     name="coterie",
     help="One service that hosts a household of AI agents. Without a command: a conversation, as `coterie chat`.",
+    epilog=examples(
+        "coterie serve                                the house, for others too",
+        "coterie chat                                 talk to the default agent",
+        'coterie agent add rose --personality "Knows plants."',
+        "coterie COMMAND --help                       more about each",
+    ),
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("serve")(serve.serve)
-app.command("chat")(chat)
+app.command(
+    "serve",
+    epilog=examples(
+        "coterie serve --open",
+        "COTERIE_TOKEN=SECRET coterie serve --host 0.0.0.0     for other machines, too",
+    ),
+)(serve.serve)
+app.command(
+    "chat",
+    epilog=examples(
+        "coterie chat",
+        'coterie chat --agent rose "Which soil for tomatoes?"',
+        "git diff | coterie chat --agent reviewer --json",
+    ),
+)(chat)
 app.add_typer(agent.app, name="agent")
 app.add_typer(subagent.app, name="subagent")
-app.command("remember")(memory.remember)
-app.command("recall")(memory.recall)
+app.command(
+    "remember", epilog=examples('coterie remember "The boat is blue." --agent rose --private --tag boat')
+)(memory.remember)
+app.command("recall", epilog=examples('coterie recall "what colour is the boat" --agent rose --limit 3'))(
+    memory.recall
+)
 app.add_typer(memory.app, name="memory")
 app.add_typer(token.app, name="token")
 app.add_typer(model.app, name="model")
 app.add_typer(prompt.app, name="prompt")
-app.command("usage")(usage.usage)
+app.command("usage", epilog=examples("coterie usage --by agent,model --days 7"))(usage.usage)
 app.command("doctor")(doctor.doctor)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)

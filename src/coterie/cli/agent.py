@@ -8,30 +8,38 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.connection import Answer, connected, report
-from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption
+from coterie.cli.options import AgentArgument, HomeOption, JsonOption, YesOption, examples
 from coterie.cli.output import ask, at_terminal, confirm, print_json, print_pairs, print_table, say, size
 
 app = typer.Typer(
     help="Manage the household: add, show, change, archive and restore agents.", no_args_is_help=True
 )
 
-LabelOption = Annotated[str | None, typer.Option("--label", help="Display name; else the id.")]
-EmojiOption = Annotated[str | None, typer.Option("--emoji", help="One emoji.")]
-PersonalityOption = Annotated[
-    str | None, typer.Option("--personality", help="Who it is and how it speaks: the text of its SOUL.md.")
+LabelOption = Annotated[
+    str | None, typer.Option("--label", metavar="NAME", help="Display name; else the id.")
 ]
-DescriptionOption = Annotated[str | None, typer.Option("--description", help="What it is for, in a line.")]
+EmojiOption = Annotated[str | None, typer.Option("--emoji", metavar="EMOJI", help="One emoji.")]
+PersonalityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--personality", metavar="TEXT", help="Who it is and how it speaks: the text of its SOUL.md."
+    ),
+]
+DescriptionOption = Annotated[
+    str | None, typer.Option("--description", metavar="TEXT", help="What it is for, in a line.")
+]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="<provider>/<model>; else the global default.")
+    str | None, typer.Option("--model", metavar="P/M", help="<provider>/<model>; else the global default.")
 ]
 ExtendsOption = Annotated[
-    str | None, typer.Option("--extends", help="An agent whose settings it starts from.")
+    str | None, typer.Option("--extends", metavar="ID", help="An agent whose settings it starts from.")
 ]
 SkillOption = Annotated[
-    list[str] | None, typer.Option("--skill", help="A skill it may use; repeat for more. None given: all.")
+    list[str] | None,
+    typer.Option("--skill", metavar="NAME", help="A skill it may use; repeat for more. None given: all."),
 ]
 SystemPromptOption = Annotated[
-    str | None, typer.Option("--system-prompt", help="Instead of IDENTITY.md and SOUL.md.")
+    str | None, typer.Option("--system-prompt", metavar="TEXT", help="Instead of IDENTITY.md and SOUL.md.")
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -78,7 +86,12 @@ def info(name: AgentArgument, home: HomeOption = None, as_json: JsonOption = Fal
     _print_info(agent, tools)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'coterie agent add rose --label Rose --personality "Knows plants. Speaks softly."',
+        "coterie agent add coder --model openai/gpt-5.2 --set 'tool_allowlist=[\"files_*\"]'",
+    )
+)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new agent's id: a-z, 0-9 and '-'.")],
     label: LabelOption = None,
@@ -113,7 +126,12 @@ def add(
     )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'coterie agent edit rose --description "Tends the garden"',
+        "coterie agent edit rose --set temperature=0.2 --set model=null",
+    )
+)
 def edit(
     name: AgentArgument,
     label: LabelOption = None,

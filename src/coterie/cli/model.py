@@ -33,9 +33,9 @@ def _print_models(found: Answer) -> None:
     print_table(("Model", "Used as", ""), rows)
     keyless = [p for p in found["providers"] if not p["has_key"]]
     for provider in keyless:
-        say(
-            f"{provider['name']} can be used once {' or '.join(provider['key_names'])} is set where the gateway runs."
-        )
+        say(f"{provider['name']} can be used once {' or '.join(provider['key_names'])} is set.")
+    if keyless:
+        say("A key is set in the environment where the gateway runs, which is then started again.")
     say("Other names work too, as <provider>/<model>: each provider has more than are listed here.")
 
 

@@ -9,19 +9,21 @@ import typer
 
 from coterie.cli.clean import escaped
 from coterie.cli.connection import connected
-from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.options import HomeOption, JsonOption, examples
 from coterie.cli.output import print_json, print_table, say, say_exactly, say_text, size, to_terminal
 
 app = typer.Typer(help="See what a turn sends to its model.", no_args_is_help=True)
 
 
-@app.command()
+@app.command(epilog=examples('coterie prompt show --agent rose --message "Which soil?"'))
 def show(
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose prompt.")] = "default",
     session: Annotated[
-        str | None, typer.Option("--session", help="The next request in this session instead.")
+        str | None, typer.Option("--session", metavar="KEY", help="The next request in this session instead.")
     ] = None,
-    message: Annotated[str | None, typer.Option("--message", help="As if this was said next.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", metavar="TEXT", help="As if this was said next.")
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Only the body of the request, exactly as it would be sent.")
     ] = False,

@@ -12,12 +12,16 @@ from coterie.cli.output import say, start_log, to_terminal
 
 def serve(
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on; else gateway.host.")
+        str | None,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Where to listen; 0.0.0.0: on every address. Else gateway.host."
+        ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port; else gateway.port. 0: any free one.")
+        int | None,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="Else gateway.port. 0: any free one."),
     ] = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the web page.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open its page in the browser.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     home: HomeOption = None,
 ) -> None:

@@ -21,7 +21,7 @@ def list_(
         str | None, typer.Option("--session", metavar="KEY", help="Only what this session asked for.")
     ] = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="queued, running, completed or error.")
+        str | None, typer.Option("--status", metavar="STATUS", help="queued, running, completed or error.")
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

@@ -7,16 +7,18 @@ from typing import Annotated
 import typer
 
 from coterie.cli.connection import Answer, report
-from coterie.cli.options import HomeOption, JsonOption
+from coterie.cli.options import HomeOption, JsonOption, examples
 from coterie.cli.output import print_table, say
 
 app = typer.Typer(help="Make, list and revoke access tokens.", no_args_is_help=True)
 
 
-@app.command()
+@app.command(epilog=examples("coterie token create --scope write --label phone"))
 def create(
-    scope: Annotated[str, typer.Option("--scope", help="read, write or admin.")],
-    label: Annotated[str | None, typer.Option("--label", help="A reminder of what it is for.")] = None,
+    scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, write or admin.")],
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="TEXT", help="A reminder of what it is for.")
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -15,9 +15,12 @@ BAR = 40
 
 def usage(
     by: Annotated[
-        str, typer.Option("--by", help="Any of day, agent, model, session, audience, with commas between.")
+        str,
+        typer.Option(
+            "--by", metavar="KEYS", help="Any of day, agent, model, session, audience, with commas between."
+        ),
     ] = "day,agent,model",
-    days: Annotated[int, typer.Option("--days", min=1, help="How far back.")] = 30,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, help="How far back.")] = 30,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's turns.")
     ] = None,

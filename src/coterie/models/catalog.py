@@ -135,8 +135,8 @@ class ModelCatalog:
         found = find_key(names)
         if names and found is None:
             raise ModelError(
-                f"{name} needs an API key: set {' or '.join(names)} in the environment where the gateway runs "
-                "(`coterie serve`; the chat itself, if there is none), and start it again",
+                f"{name} needs an API key: set the environment variable {' or '.join(names)} where the gateway runs "
+                "(`coterie serve`; if there is none, the chat itself), and start it again",
                 kind="auth",
                 can_retry=False,
             )

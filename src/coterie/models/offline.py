@@ -38,6 +38,8 @@ _PIECE = re.compile(r"\S+\s*|\s+")
 _REMEMBER = re.compile(r"^(?:please )?remember (?:that )?(.+)$", re.I | re.S)
 _RECALL = re.compile(r"\bwhat do you (?:remember|know) about (.+)", re.I | re.S)
 
+_SELF = re.compile(r"\b(who|what) are you\b", re.I)
+
 _QUOTES = "\"'“”‘’`"
 
 _EXAMPLES = {
@@ -50,6 +52,7 @@ _EXAMPLES = {
     **offline_together.EXAMPLES,
 }
 _WHO = "I am Coterie's offline demo, not a language model."
+_ASIDE = "(I am the offline demo, not a language model: I only pass this on.)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +98,32 @@ def respond(request: ModelRequest) -> _Answer:
     """What to say or call. The results behind the newest user message are counted, so it cannot go on for ever."""
     messages = request.messages
     if (told := offline_together.woken(request)) is not None:
-        return _Answer(told)
+        return _Answer("\n".join([told, *_aside(request)]))
     newest = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if newest is None:
-        return _Answer(_introduction(request))
+        return _Answer(_introduction(request).rstrip() or "There is nothing to answer.")
     said, earlier = messages[newest], messages[:newest]
     asked = said.text if len(said.text) <= LONGEST_COMMAND else ""
     results = [message for message in messages[newest + 1 :] if message.role == "tool"]
     if _WATCH.search(asked) and _offered(request, "system_time"):
         return _watch(request, newest, len(results))
     if results:
-        return _Answer(_report(results, earlier))
+        return _Answer(_report(request, results, earlier))
     if asked.startswith(BACKLOG):
         return _resume(request, earlier)
     if any(isinstance(part, ImagePart) for part in said.parts):
-        return _Answer(f"{_introduction(request)} You sent {_pictures(said)}, which I cannot see.")
+        return _Answer(f"{_introduction(request)}You sent {_pictures(said)}, which I cannot see.")
     if shown := tour.show(asked, earlier, _tools(request)):
-        return _Answer(f"{_WHO} {shown}", pace=WORD_SECONDS)
+        who = "" if _is_known(request) else f"{_WHO} "
+        return _Answer(f"{who}{shown}", pace=WORD_SECONDS)
     command = _command(request, asked)
     if command is None:
         invitation = tour.invitation(earlier, _tools(request))
         said_so = f"You said: “{_short(said.text, QUOTED)}”{_reminded(request)}"
-        return _Answer(f"{_introduction(request)} {invitation} {said_so}")
+        return _Answer(f"{_introduction(request)}{invitation} {said_so}")
     if not _offered(request, command.tool or ""):
         needed = f"For that I would need the tool {command.tool}, which this agent does not have."
-        return _Answer(f"{_introduction(request)} {needed}")
+        return _Answer(f"{_introduction(request)}{needed}")
     return command
 
 
@@ -193,33 +197,46 @@ def _resume(request: ModelRequest, earlier: Sequence[Message]) -> _Answer:
     """Take up the call that an interruption skipped; where there is none, say what was found so far."""
     results = [message for message in earlier if message.role == "tool"]
     if not results:
-        return _Answer(f"{_introduction(request)} Nothing of the interrupted task is left that I could do.")
+        return _Answer(f"{_introduction(request)}Nothing of the interrupted task is left that I could do.")
     last = results[-1]
     if "skipped" not in last.text.lower():
-        return _Answer(_report([last], earlier))
+        return _Answer(_report(request, [last], earlier))
     calls = (call for message in earlier for call in message.tool_calls)
     skipped = next((call for call in calls if call.id == last.call_id), None)
     if skipped is None or not _offered(request, skipped.name):
-        return _Answer(f"{_introduction(request)} The call that was skipped cannot be made any more.")
+        return _Answer(f"{_introduction(request)}The call that was skipped cannot be made any more.")
     return _Answer(tool=skipped.name, arguments=skipped.arguments)
 
 
-def _report(results: Sequence[Message], earlier: Sequence[Message]) -> str:
+def _report(request: ModelRequest, results: Sequence[Message], earlier: Sequence[Message]) -> str:
     lines = [
         f"{result.tool_name or 'The tool'} answered: {_short(result.text, REPORTED)}" for result in results
     ]
-    lines.append("(I am the offline demo, not a language model: I only pass this on.)")
+    lines += _aside(request)
     if tour.is_under_way(earlier):
         lines.append("Say “next” to go on with the tour.")
     return "\n".join(lines)
 
 
+def _is_known(request: ModelRequest) -> bool:
+    """It said who it is in this conversation already."""
+    return any(m.role == "assistant" and (_WHO in m.text or _ASIDE in m.text) for m in request.messages)
+
+
+def _aside(request: ModelRequest) -> list[str]:
+    return [] if _is_known(request) else [_ASIDE]
+
+
 def _introduction(request: ModelRequest) -> str:
+    """Once in a conversation, and whenever somebody asks."""
+    asked = next((m.text for m in reversed(request.messages) if m.role == "user"), "")
+    if _is_known(request) and not _SELF.search(asked[:LONGEST_COMMAND]):
+        return ""
     shown = [example for tool, example in _EXAMPLES.items() if _offered(request, tool)]
     can = (
         f"I can show tools at work: try {', '.join(shown)}." if shown else "I can only repeat what I am told."
     )
-    return f"{_WHO} {can}"
+    return f"{_WHO} {can} "
 
 
 def _pictures(message: Message) -> str:

@@ -43,7 +43,7 @@ def woken(request: ModelRequest) -> str | None:
     if not request.messages or not _LINE.fullmatch(request.messages[-1].text):
         return None
     lines = [f"{who} is done ({status}): {text}" for who, status, text in _results(request.context or "")]
-    return "\n".join([*lines, "(I am the offline demo, not a language model: I only pass this on.)"])
+    return "\n".join(lines)
 
 
 def _results(context: str) -> Iterator[tuple[str, str, str]]:

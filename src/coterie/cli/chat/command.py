@@ -13,7 +13,10 @@ from coterie.cli.output import at_terminal, print_json, say_text, to_terminal
 
 def chat(
     message: Annotated[
-        str | None, typer.Argument(help="Say this, print the answer and exit. Else: a conversation.")
+        str | None,
+        typer.Argument(
+            metavar="[MESSAGE]", help="Say this, print the answer and exit. Else: a conversation."
+        ),
     ] = None,
     agent: Annotated[
         str | None,

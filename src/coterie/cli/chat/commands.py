@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.cli.chat.conversation import Conversation
+from coterie.cli.chat.conversation import Conversation, readable
 from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import short
 from coterie.cli.client import Client
@@ -102,7 +102,7 @@ class Commands:
             return
         found = await self._client.call("chat.queue", session=self._conversation.key)
         lines = [
-            f"{entry['state']}: {short(entry['text'] or self._conversation.task(entry['run_id']), 100)}"
+            f"{entry['state']}: {short(readable(entry['text'] or self._conversation.task(entry['run_id'])), 100)}"
             for entry in found["entries"]
         ]
         await self._screen.lines(

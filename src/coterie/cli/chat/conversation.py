@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -14,6 +15,9 @@ from coterie.core.session import parse_key
 
 EARLIER = 6
 """Messages of the past that are shown."""
+SUMMARY = 300
+"""Characters of a result that tell that there is one."""
+_FINISH = re.compile(r"\[@agent:([^\n#]{1,200})#[a-z0-9-]{1,64}\] finish")
 TASK = 60
 """Characters by which a message is called to mind."""
 
@@ -251,7 +255,7 @@ class Conversation:
         past = [message for message in page["messages"] if _is_shown(message)]
         for message in past[-EARLIER:]:
             if message["role"] == "system":
-                await self._view.note(message["text"])
+                await self._view.note(told(message))
             elif message["seq"] is None:
                 await self._view.note(f"queued: {short(message['text'], TASK)}")
             else:
@@ -376,6 +380,9 @@ class Conversation:
             run.task, who = await self._task_of(run.id)
             if run.task is not None and not again:
                 await self._view.asked(run.task, who=who, elsewhere=who is None)
+            elif run.task is None:
+                for line in await self._reasons(run.id):
+                    await self._view.note(line)
         if again and run.task:
             await self._view.note(f"goes on: {short(run.task, TASK)}")
         await self._view.begins(self.agent_name)
@@ -481,6 +488,15 @@ class Conversation:
                 return str(message["text"]), _other(message)
         return None, None
 
+    async def _reasons(self, run_id: str) -> list[str]:
+        """Who finished something, where a turn answers for that and for nobody's message."""
+        page = await self._history(limit=20)
+        before = [m for m in (page["messages"] if page else []) if m.get("run_id") != run_id]
+        lines: list[str] = []
+        while before and "announce" in (before[-1].get("meta") or {}):
+            lines.insert(0, told(before.pop()))
+        return lines
+
     def _run(self, run_id: str) -> Run:
         return self._runs.setdefault(run_id, Run(run_id))
 
@@ -492,6 +508,26 @@ def _is_shown(message: dict[str, Any]) -> bool:
     return bool(message["text"].strip()) and (
         message["role"] == "assistant" or (message["role"] == "user" and message["origin"] != "system")
     )
+
+
+def told(message: dict[str, Any]) -> str:
+    """A line of the engine as a person would put it; the transcript keeps it to the letter."""
+    announced = (message.get("meta") or {}).get("announce")
+    return readable(message["text"], announced["result"] if announced else None)
+
+
+def readable(text: str, result: dict[str, Any] | None = None) -> str:
+    """`[@agent:Rose#rose] finish` in words, with what came of it where that is known."""
+    line = _FINISH.fullmatch(text)
+    if line is None:
+        return text
+    status, summary = (result["status"], short(result["summary"], SUMMARY)) if result else ("ok", "")
+    said = {
+        "ok": "has finished",
+        "cancelled": "was stopped",
+        "timeout": "did not finish in time",
+    }.get(status, "could not finish")
+    return f"{line[1]} {said}" + (f": {summary}" if summary and status in ("ok", "error") else "")
 
 
 def _other(message: dict[str, Any]) -> str | None:
