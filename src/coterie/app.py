@@ -31,7 +31,7 @@ from coterie.engine.doctor import (
 )
 from coterie.engine.gateway import Gateway, Parts
 from coterie.engine.household.home import Home
-from coterie.engine.household.life import WAY_OUT, after_a_crash, behind, check_file, lived, started
+from coterie.engine.household.life import WAY_OUT, after_a_crash, behind, check_file, lived, started, taken_up
 from coterie.engine.household.place import database_file, database_url
 from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
@@ -77,7 +77,7 @@ def opened(
                 after_a_crash(home, file)
         held = stack.enter_context(engine_claim(url)) if engine and file is None else None
         database = Database.connect(url, home.path)
-        stack.callback(_taken_up, home, engine=engine)
+        stack.callback(taken_up, home, engine=engine)
         stack.callback(database.close)
         stack.enter_context(_damage_in_words(database))
         _bring_forward(home, database, engine=engine)
@@ -98,12 +98,6 @@ def opened(
         if held is not None and claim is not None:
             held.watch(partial(_is_newest, database, claim), _stop_here)
         yield gateway
-
-
-def _taken_up(home: Home, *, engine: bool) -> None:
-    """Whoever closes the database last takes its log up: nobody shall miss it, though a gateway died meanwhile."""
-    if home.in_use.exists() and (engine or not home.engine_is_held()):
-        home.in_use.unlink(missing_ok=True)
 
 
 def _stop_here(reason: str) -> None:

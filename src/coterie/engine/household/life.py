@@ -103,6 +103,12 @@ def after_a_crash(home: Home, file: Path) -> None:
     home.in_use.unlink(missing_ok=True)
 
 
+def taken_up(home: Home, *, engine: bool = False) -> None:
+    """Whoever closes the database last takes its log up: nobody shall miss it, though a gateway died meanwhile."""
+    if home.in_use.exists() and (engine or not home.engine_is_held()):
+        home.in_use.unlink(missing_ok=True)
+
+
 def behind(home: Home, epoch: int) -> str | None:
     """What a database lacks that knows fewer starts than its home, now or when it was last started."""
     facts = read(home)

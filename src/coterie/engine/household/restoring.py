@@ -113,6 +113,8 @@ def begin_anew(home: Home) -> Path | None:
 
 def _restore(home: Home, backup: Backup, url: str) -> Restored:
     file = database_file(home, url)
+    with contextlib.suppress(OSError):
+        home.agents.rmdir()  # made a moment ago, or as good as that
     stamp = _stamp()
     aside = home.path / f"{BEFORE}{stamp}"
     _check_space(home, backup)
