@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -96,13 +97,14 @@ def opened(
         registry.open(_first_model)
         started(home, claim.epoch if claim is not None else None, less)
         if held is not None and claim is not None:
-            held.watch(partial(_is_newest, database, claim), _stop_here)
+            held.watch(partial(_is_newest, database, claim), partial(_stop_here, gateway))
         yield gateway
 
 
-def _stop_here(reason: str) -> None:
+def _stop_here(gateway: Gateway, reason: str) -> None:
     """Somebody else runs the turns now: whatever we still do is refused by the database, so do no more."""
     log.critical("this process no longer runs the household and ends: %s", reason)
+    gateway.superseded = reason
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -205,7 +207,12 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
         # loaded by now stays: looking through all of it would stop every turn for a tenth of a second.
         gc.set_threshold(20_000, 20, 20)
         gc.freeze()
-        uvicorn.Server(config).run(sockets=[listening])
+        # The server hands the signal on once it has stopped. It must not end us there: the database is still open.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        with contextlib.suppress(SystemExit):
+            uvicorn.Server(config).run(sockets=[listening])
+        if gateway.superseded is not None:
+            raise Conflict(gateway.superseded)
 
 
 def _embedder(settings: Embeddings) -> Embedder | None:

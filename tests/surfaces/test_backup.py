@@ -15,10 +15,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+import psycopg
 import pytest
 
 from coterie.store import schema
 from tests.support.gateway import GatewayProcess, coterie, running
+from tests.support.postgres import PostgresServer
 
 SESSIONS = 4
 
@@ -424,3 +427,216 @@ def test_hostile_and_broken_files_are_refused_before_anything_is_touched(
     assert not Path("/etc/coterie.db").exists()
     hostile.unlink()
     refused("no file")
+
+
+# While it runs
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "emptied", "noise"])
+def test_damage_under_a_running_gateway_is_told_to_whoever_writes(world: World, home: Path, how: str) -> None:
+    shutil.copytree(world.clean, home)
+    file = home / "coterie.db"
+    with running(home) as gateway, gateway.http() as http:
+        assert http.get("/readyz").status_code == 200
+        if how == "removed":
+            file.unlink()
+        elif how == "replaced":
+            shutil.copy(file, home / "other")
+            (home / "other").rename(file)
+        elif how == "emptied":
+            os.truncate(file, 0)
+        else:
+            size = file.stat().st_size
+            with file.open("r+b") as opened:
+                opened.seek(4096)
+                opened.write(os.urandom(size - 4096))
+        answer = until_refused(http)
+        error = answer.json()["error"]
+        assert answer.status_code == 503 and error["code"] == "UNAVAILABLE", error
+        assert "coterie restore FILE" in error["message"] and "retryable" not in error
+        ready = http.get("/readyz")
+        assert ready.status_code == 503 and "coterie restore FILE" in ready.json()["error"]["message"]
+        assert http.get("/healthz").status_code == 200
+        assert "Traceback" not in gateway.log.read_text(), gateway.log.read_text()
+    restored_by(world, home)
+
+
+def until_refused(http: httpx.Client) -> httpx.Response:
+    for number in range(10_000):
+        answer = http.post(f"/api/sessions/agent:main:dm:x{number}/messages", json={"message": "hello"})
+        if answer.status_code != 202:
+            return answer
+    raise AssertionError("messages were taken that nobody keeps")
+
+
+def test_a_second_gateway_says_at_once_who_holds_the_home(gateway: GatewayProcess) -> None:
+    """It does not even wait for its imports: no lock is tried, no port is opened."""
+    refused = coterie(gateway.home, "serve", "--port", "0")
+    assert refused.returncode == 1
+    assert gateway.url in refused.stderr and str(gateway.process.pid) in refused.stderr
+
+
+def test_a_gateway_that_waits_for_another_process_says_so(home: Path) -> None:
+    import fcntl
+
+    assert coterie(home, "agent", "list").returncode == 0
+    with (home / "run" / "engine.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        gateway = GatewayProcess(home)
+        while f"process {os.getpid()}" not in gateway.log.read_text():
+            assert gateway.process.poll() is None, gateway.log.read_text()
+    try:
+        gateway.wait()
+    finally:
+        gateway.stop()
+
+
+# By the clock
+
+
+def test_backups_are_made_by_the_clock_and_so_many_are_kept(world: World, home: Path) -> None:
+    shutil.copytree(world.clean, home)
+    (home / "agent.yaml").write_text(
+        (home / "agent.yaml").read_text() + "backup: {every: 1m, keep: 2, folder: kept}\n"
+    )
+    for hour in range(3):
+        (home / "kept").mkdir(exist_ok=True)
+        (home / "kept" / f"household-20260101T0{hour}0000Z.zip").write_bytes(b"old")
+    (home / "kept" / "mine.zip").write_bytes(b"not theirs to remove")
+    with running(home) as gateway, gateway.rpc() as rpc:
+        while (report := rpc.call("status")["backup"])["last_success"] is None:
+            assert report["last_failure"] is None, report
+        made = Path(report["file"])
+        while len(list((home / "kept").glob("household-*"))) > 2:
+            pass
+    assert sorted(p.name for p in (home / "kept").iterdir()) == [
+        "household-20260101T020000Z.zip",
+        made.name,
+        "mine.zip",
+    ]
+    assert f"the newest backup is of {report['last_success']}: {made}" in coterie(home, "doctor").stdout
+    assert coterie(home, "restore", str(made)).returncode == 0
+    assert set(world.before) <= texts(home)
+
+
+def test_a_backup_by_the_clock_that_fails_is_said(world: World, home: Path) -> None:
+    shutil.copytree(world.clean, home)
+    (home / "agent.yaml").write_text(
+        (home / "agent.yaml").read_text() + "backup: {every: 1m, folder: USER.md/kept}\n"
+    )
+    with running(home) as gateway, gateway.rpc() as rpc:
+        while (report := rpc.call("status")["backup"])["last_failure"] is None:
+            pass
+        assert report["last_success"] is None and report["reason"]
+        assert "Traceback" not in gateway.log.read_text()
+    assert "the last backup failed" in coterie(home, "doctor").stdout
+
+
+@pytest.mark.parametrize("line", ["every: 0h", "every: daily", "keep: 0", "folder: agents", "folder: ../x"])
+def test_settings_that_make_no_sense_are_refused(home: Path, line: str) -> None:
+    home.mkdir()
+    (home / "agent.yaml").write_text(f"backup:\n  {line}\n")
+    found = coterie(home, "doctor")
+    assert found.returncode == 1 and "agent.yaml line 2: backup." in found.stdout, found.stdout
+
+
+# PostgreSQL
+
+
+@pytest.fixture
+def pg_home(home: Path, postgres_url: str) -> Path:
+    home.mkdir()
+    (home / "agent.yaml").write_text(f"database: {{url: '{postgres_url}'}}\n")
+    return home
+
+
+@pytest.fixture
+def programs(postgres_server: PostgresServer) -> str:
+    return f"{postgres_server.programs}{os.pathsep}{os.environ['PATH']}"
+
+
+def test_a_household_on_postgresql_is_backed_up_and_restored(
+    pg_home: Path, tmp_path: Path, programs: str, postgres_url: str
+) -> None:
+    file = tmp_path / "b.zip"
+    assert coterie(pg_home, "remember", "The boat is called Zephyr").returncode == 0
+    with running(pg_home, PATH=programs):
+        made = coterie(pg_home, "backup", str(file), PATH=programs)
+        assert made.returncode == 0, made.stderr
+        assert coterie(pg_home, "restore", str(file), PATH=programs).returncode == 1
+    assert coterie(pg_home, "remember", "The boat has sunk").returncode == 0
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP TABLE alembic_version")
+    for words in (["agent", "list"], ["doctor"]):
+        lost = coterie(pg_home, *words)
+        assert lost.returncode == 1 and "holds no household" in lost.stdout + lost.stderr
+        assert "Traceback" not in lost.stderr
+    restored = coterie(pg_home, "restore", str(file), PATH=programs)
+    assert restored.returncode == 0, restored.stderr
+    listed = coterie(pg_home, "memory", "list").stdout
+    assert "Zephyr" in listed and "sunk" not in listed
+    [kept] = pg_home.glob("before-restore-*")
+    assert (kept / "database.dump").stat().st_size
+    assert coterie(pg_home, "doctor").returncode == 0
+
+
+def test_without_postgresqls_programs_there_is_a_sentence(pg_home: Path, tmp_path: Path) -> None:
+    assert coterie(pg_home, "agent", "list").returncode == 0
+    (tmp_path / "bin").mkdir()
+    done = coterie(pg_home, "backup", str(tmp_path / "b.zip"), PATH=str(tmp_path / "bin"))
+    assert done.returncode == 1 and "pg_restore was not found" in done.stderr
+    assert not list(tmp_path.glob("*.zip")) and not list(tmp_path.glob(".coterie*"))
+
+
+def test_a_database_has_one_gateway_wherever_it_runs(pg_home: Path, tmp_path: Path) -> None:
+    """Given a second home, as on another machine, neither its gateway nor its chat runs turns beside the first."""
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(pg_home / "agent.yaml", other / "agent.yaml")
+    with running(pg_home) as first:
+        for words in (["serve", "--port", "0"], ["chat", "hello"]):
+            refused = coterie(other, *words)
+            assert refused.returncode == 1, refused.stdout
+            assert "another gateway runs on this PostgreSQL database" in refused.stderr
+            assert str(first.process.pid) in refused.stderr and "Traceback" not in refused.stderr
+        assert coterie(other, "agent", "list").returncode == 0
+        first.kill()
+        with running(other) as second, second.http() as http:
+            assert http.get("/readyz").status_code == 200
+
+
+def test_a_gateway_that_lost_its_lock_takes_it_again_or_ends(
+    pg_home: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(pg_home / "agent.yaml", other / "agent.yaml")
+
+    def drop() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'coterie engine%'"
+            )
+
+    with running(pg_home) as first:
+        drop()
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            while not connection.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'coterie engine%'"
+            ).fetchone():
+                assert first.process.poll() is None
+        with first.rpc() as rpc:
+            run = rpc.call("chat.send", session="agent:main:dm:a", message="hello")["run_id"]
+            assert rpc.wait_for("chat", run_id=run, state="final")
+        # Now somebody else is faster.
+        os.kill(first.process.pid, 19)
+        drop()
+        with running(other) as second:
+            os.kill(first.process.pid, 18)
+            assert first.process.wait(60) == 1
+            assert "no longer runs the household" in first.log.read_text()
+            with second.rpc() as rpc:
+                run = rpc.call("chat.send", session="agent:main:dm:b", message="hello")["run_id"]
+                assert rpc.wait_for("chat", run_id=run, state="final")

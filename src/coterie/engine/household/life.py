@@ -112,11 +112,12 @@ def taken_up(home: Home, *, engine: bool = False) -> None:
 def behind(home: Home, epoch: int) -> str | None:
     """What a database lacks that knows fewer starts than its home, now or when it was last started."""
     facts = read(home)
+    if facts.get("lost"):
+        return str(facts["lost"])
     known = 0 if facts.get("begin_anew") else facts.get("epoch", 0)
-    if epoch < known:
-        return (
-            f"the database knows {epoch} starts of this household, and there were {known}: its newest part was "
-            "lost, or an older file was put in its place"
-        )
-    lost = facts.get("lost")
-    return str(lost) if lost else None
+    if epoch >= known:
+        return None
+    return (
+        f"the database knows {epoch} starts of this household, and there were {known}: its newest part was lost, "
+        "or an older file was put in its place"
+    )
