@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from coterie.engine.doctor import (
 )
 from coterie.engine.gateway import Gateway, Parts
 from coterie.engine.household.home import Home
-from coterie.engine.household.life import WAY_OUT, behind, check_file, lived, started
+from coterie.engine.household.life import WAY_OUT, after_a_crash, behind, check_file, lived, started, taken_up
 from coterie.engine.household.place import database_file, database_url
 from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
@@ -75,8 +76,11 @@ def opened(
         file = database_file(home, url)
         if file is not None:
             check_file(home, file)
+            if home.in_use.exists() and (engine or not home.engine_is_held()):
+                after_a_crash(home, file)
         held = stack.enter_context(engine_claim(url)) if engine and file is None else None
         database = Database.connect(url, home.path)
+        stack.callback(taken_up, home, engine=engine)
         stack.callback(database.close)
         stack.enter_context(_damage_in_words(database))
         _bring_forward(home, database, engine=engine)
@@ -85,6 +89,7 @@ def opened(
             with database.write() as tx:
                 epoch = tx.meta.count_up("epoch")
             claim = Claim(f"{socket.gethostname()}/{os.getpid()}", epoch)
+            home.in_use.touch(mode=0o600)
             less = behind(home, epoch - 1)
             if less is not None:
                 log.error("%s; `coterie doctor` says what to do", less)
@@ -94,13 +99,14 @@ def opened(
         registry.open(_first_model)
         started(home, claim.epoch if claim is not None else None, less)
         if held is not None and claim is not None:
-            held.watch(partial(_is_newest, database, claim), _stop_here)
+            held.watch(partial(_is_newest, database, claim), partial(_stop_here, gateway))
         yield gateway
 
 
-def _stop_here(reason: str) -> None:
+def _stop_here(gateway: Gateway, reason: str) -> None:
     """Somebody else runs the turns now: whatever we still do is refused by the database, so do no more."""
     log.critical("this process no longer runs the household and ends: %s", reason)
+    gateway.superseded = reason
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -217,7 +223,12 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
         # loaded by now stays: looking through all of it would stop every turn for a tenth of a second.
         gc.set_threshold(20_000, 20, 20)
         gc.freeze()
-        uvicorn.Server(config).run(sockets=[listening])
+        # The server hands the signal on once it has stopped. It must not end us there: the database is still open.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        with contextlib.suppress(SystemExit):
+            uvicorn.Server(config).run(sockets=[listening])
+        if gateway.superseded is not None:
+            raise Conflict(gateway.superseded)
 
 
 def _watched(seconds: float) -> contextlib.AbstractAsyncContextManager[None]:

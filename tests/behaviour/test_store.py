@@ -176,14 +176,34 @@ def test_many_processes_may_bring_the_same_database_forward(url: str, tmp_path: 
     database.close()
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(empty: Database, tmp_path: Path) -> None:
-    """Given a table of somebody else in the way, nothing of ours is made beside it."""
+def test_a_migration_that_fails_leaves_nothing_behind(
+    empty: Database, tmp_path: Path, path_with_pg_dump: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a table of somebody else in the way, nothing of ours is made beside it, and it was backed up first."""
+    monkeypatch.setenv("PATH", path_with_pg_dump)
     with empty.engine.begin() as connection:
         connection.execute(text("CREATE TABLE answers (theirs TEXT)"))
+        connection.execute(text("INSERT INTO answers VALUES ('forty-two')"))
     with pytest.raises(Exception, match="answers"):
         empty.bring_forward(tmp_path / "backups")
-    assert contents(empty) == {"answers": []}
+    assert contents(empty) == {"answers": [("forty-two",)]}
     assert empty.revision() is None
+    [backup] = (tmp_path / "backups").iterdir()
+    assert b"forty-two" in backup.read_bytes() and backup.stat().st_mode & 0o077 == 0
+
+
+def test_tables_without_a_version_are_backed_up_before_ours_come_to_them(
+    empty: Database, tmp_path: Path, path_with_pg_dump: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", path_with_pg_dump)
+    with empty.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE theirs (word TEXT)"))
+        connection.execute(text("INSERT INTO theirs VALUES ('forty-two')"))
+    assert empty.bring_forward(tmp_path / "backups") is not None
+    assert empty.revision() == schema.HEAD
+    [backup] = (tmp_path / "backups").iterdir()
+    assert b"forty-two" in backup.read_bytes()
+    assert contents(empty)["theirs"] == [("forty-two",)]
 
 
 # Older and newer

@@ -131,6 +131,8 @@ class Gateway:
         self.home = home
         self.store = store
         self.claim = claim
+        self.superseded: str | None = None
+        """Why another process runs the turns now."""
         self.registry = registry
         self.models = parts.models
         self.started = time.time()

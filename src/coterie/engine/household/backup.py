@@ -101,7 +101,12 @@ def _copy_database(home: Home, copy: Path, stopped: Callable[[], bool]) -> Facts
     life.check_file(home, file)
     if not file.exists():
         raise NotFound(f"there is no household in {home.path} yet")
-    return copy_sqlite(file, copy, stopped)
+    if home.in_use.exists() and not home.engine_is_held():
+        life.after_a_crash(home, file)
+    try:
+        return copy_sqlite(file, copy, stopped)
+    finally:
+        life.taken_up(home)
 
 
 def _write(home: Home, archive: Path, database: Path, facts: Facts) -> tuple[int, tuple[str, ...], str]:

@@ -70,6 +70,11 @@ class Home:
         return self.run / "restore.json"
 
     @property
+    def in_use(self) -> Path:
+        """There while an engine has the database open, and after one that was cut off."""
+        return self.run / "in-use"
+
+    @property
     def life(self) -> Path:
         """Says that a household lives here, and how often it was started: see `life.py`."""
         return self.run / "household.json"
@@ -125,8 +130,8 @@ class Home:
         gateway = self.running_gateway()
         if gateway is not None:
             return (
-                f"a gateway runs on {self.shown} already: process {gateway.get('pid')} at {gateway['url']}; "
-                "use it, or stop it first"
+                f"another Coterie runs on {self.shown}: a gateway, process {gateway.get('pid')}, "
+                f"at {gateway['url']}; stop it first, or use it"
             )
         try:
             pid = (self.run / "engine.lock").read_text().strip()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import Damaged, Unavailable
 from coterie.engine.household.home import Home
+from coterie.store.log_file import trouble_in_log
 
 WAY_OUT = (
     "`coterie restore FILE` brings a backup back; `coterie doctor --begin-anew` begins with an empty one "
@@ -87,14 +90,34 @@ def check_file(home: Home, file: Path) -> None:
         raise Damaged(f"the database {file} is {state}, but a household lived here; {WAY_OUT}")
 
 
+def after_a_crash(home: Home, file: Path) -> None:
+    """The last gateway was cut off, so the database's log must be there: look at it before SQLite takes it up."""
+    log = Path(f"{file}-wal")
+    trouble = trouble_in_log(log) if log.exists() else "its log is gone, though the last gateway was cut off"
+    # Somebody who was beside that gateway may have taken the log up meanwhile; then this file is gone, too.
+    if trouble is not None and home.in_use.exists():
+        if log.exists():
+            home.backups.mkdir(mode=0o700, exist_ok=True)
+            shutil.copy(log, home.backups / f"damaged-log-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        write(home, **{**read(home), "lost": f"the database lost what was written last: {trouble}"})
+    home.in_use.unlink(missing_ok=True)
+
+
+def taken_up(home: Home, *, engine: bool = False) -> None:
+    """Whoever closes the database last takes its log up: nobody shall miss it, though a gateway died meanwhile."""
+    if home.in_use.exists() and (engine or not home.engine_is_held()):
+        home.in_use.unlink(missing_ok=True)
+
+
 def behind(home: Home, epoch: int) -> str | None:
     """What a database lacks that knows fewer starts than its home, now or when it was last started."""
     facts = read(home)
+    if facts.get("lost"):
+        return str(facts["lost"])
     known = 0 if facts.get("begin_anew") else facts.get("epoch", 0)
-    if epoch < known:
-        return (
-            f"the database knows {epoch} starts of this household, and there were {known}: its newest part was "
-            "lost, or an older file was put in its place"
-        )
-    lost = facts.get("lost")
-    return str(lost) if lost else None
+    if epoch >= known:
+        return None
+    return (
+        f"the database knows {epoch} starts of this household, and there were {known}: its newest part was lost, "
+        "or an older file was put in its place"
+    )

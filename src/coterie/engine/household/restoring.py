@@ -113,6 +113,8 @@ def begin_anew(home: Home) -> Path | None:
 
 def _restore(home: Home, backup: Backup, url: str) -> Restored:
     file = database_file(home, url)
+    with contextlib.suppress(OSError):
+        home.agents.rmdir()  # made a moment ago, or as good as that
     stamp = _stamp()
     aside = home.path / f"{BEFORE}{stamp}"
     _check_space(home, backup)
@@ -252,7 +254,8 @@ def _carry_out(home: Home, plan: Plan) -> None:
         Path(plan.dump).unlink()
     for move in plan.moves:
         _carry_out_move(move)
-    (home.run / "database").unlink(missing_ok=True)
+    for about_the_former in (home.run / "database", home.in_use):
+        about_the_former.unlink(missing_ok=True)
     life.write(home, begin_anew=False, epoch=plan.epoch)
     _forget(home, plan)
 
