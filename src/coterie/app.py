@@ -116,6 +116,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
     from coterie.api.head import BoundedHead
     from coterie.api.http import create_app
     from coterie.api.rpc import HARD_LIMIT
+    from coterie.api.text_socket import TextSocket
 
     with opened(home, engine=True) as gateway:
         settings = gateway.registry.sync.config.gateway
@@ -152,7 +153,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             create_app(gateway, lifespan, address[0]),
             http=BoundedHead,
             loop="uvloop",
-            ws="websockets-sansio",
+            ws=TextSocket,
             ws_max_size=HARD_LIMIT,
             log_config=None,
             access_log=False,

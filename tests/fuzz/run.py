@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.fuzz import context, files, frames, http, keys, streams, tools
 from tests.fuzz.world import Finding, World, memory, opened
+from tests.support.gateway import RpcError
 
 CLIENTS = 4
 EVERY = 20
@@ -70,7 +71,7 @@ def fuzz(
                         world.check()
             except Exception as problem:
                 again = f"python -m tests.fuzz {what} --seed {seed} --case {number}"
-                findings.append(Finding(f"{problem!r:.6000}\n{again}\n{case!r:.2000}"))
+                findings.append(Finding(f"{problem}\n{again} (or one of the {EVERY} before)\n{case!r:.1500}"))
 
     with opened(home, patience) as world:
         clients = [threading.Thread(target=client, args=(world,)) for _ in range(target.clients)]
@@ -81,8 +82,11 @@ def fuzz(
         if findings:
             raise findings[0]
         world.check()
-        target.after(world)
-        world.works()
+        try:
+            target.after(world)
+            world.works()
+        except (AssertionError, RpcError, TimeoutError) as problem:
+            raise Finding(f"afterwards the house does not work: {problem!r}") from problem
         world.check()
         size = memory(world.gateway.process.pid) / 1e6
         return f"{played[0]} cases, /healthz at most {world.slowest * 1000:.0f} ms, {size:.0f} MB at the end"
