@@ -14,6 +14,7 @@ from typing import Any
 from tests.fuzz import context, files, frames, http, keys, streams, tools
 from tests.fuzz.world import Finding, World, memory, opened
 from tests.support.gateway import RpcError
+from tests.support.providers import PROTOCOLS
 
 CLIENTS = 4
 EVERY = 20
@@ -27,6 +28,8 @@ class Target:
     clients: int = CLIENTS
     after: Callable[[World], None] = lambda world: None
     """Puts right what the cases have done to the house."""
+    wires: tuple[str, ...] = ("chat",)
+    """Whose models are asked at the end."""
 
 
 TARGETS = {
@@ -36,7 +39,7 @@ TARGETS = {
     "keys": Target(keys.case, keys.play),
     "context": Target(context.case, context.play),
     "tools": Target(tools.case, tools.play),
-    "streams": Target(streams.case, streams.play, clients=16),
+    "streams": Target(streams.case, streams.play, clients=16, wires=PROTOCOLS),
 }
 
 
@@ -84,7 +87,7 @@ def fuzz(
         world.check()
         try:
             target.after(world)
-            world.works()
+            world.works(target.wires)
         except (AssertionError, RpcError, TimeoutError) as problem:
             raise Finding(f"afterwards the house does not work: {problem!r}") from problem
         world.check()
