@@ -3,6 +3,7 @@
 # make fetch   what the tests need from registries; they reach nothing beyond loopback themselves
 # make bench   the speed and size figures
 # make chaos   kill -9 under traffic, KILLS=20 times, and with children at work; count what was lost
+# make fuzz    what nobody should send, to every door: MINUTES=10 for each of them, SEED=…
 # make evals   how well memories are found: DATA=FILE is a file of LoCoMo conversations
 # make docs    writes the generated reference pages again
 
@@ -14,7 +15,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help serve test fetch check docs bench evals chaos lock clean
+.PHONY: help serve test fetch check docs bench evals chaos fuzz lock clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -63,6 +64,9 @@ evals: .venv/.dev
 
 chaos: .venv/.dev
 	$(BIN)/python -m tests.chaos.run --kills $(or $(KILLS),20) $(ARGS)
+
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzz all --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Versions that the tests ran with; names and versions only.
 lock: .venv/.dev

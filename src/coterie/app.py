@@ -175,6 +175,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
     from coterie.api.head import BoundedHead
     from coterie.api.http import create_app
     from coterie.api.rpc import HARD_LIMIT
+    from coterie.api.text_socket import TextSocket
 
     with opened(home, engine=True) as gateway:
         settings = gateway.registry.sync.config.gateway
@@ -212,7 +213,7 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
             create_app(gateway, lifespan, address[0]),
             http=BoundedHead,
             loop="uvloop",
-            ws="websockets-sansio",
+            ws=TextSocket,
             ws_max_size=HARD_LIMIT,
             log_config=None,
             access_log=False,

@@ -91,8 +91,7 @@ def play(world: World, case: Case) -> None:
         except RpcError as error:
             if error.code == "INTERNAL":
                 raise Finding(f"{method} {key!r}: {error}") from None
-    with world.gateway.http() as http:
-        path = quote(key.encode("utf-8", "surrogatepass"), safe=":")
-        for end in ("", "/messages"):
-            if len(path) < 60_000 and http.get(f"/api/sessions/{path}{end}").status_code == 500:
-                raise Finding(f"GET /api/sessions/{path[:500]}{end} is 500")
+    path = quote(key.encode("utf-8", "surrogatepass"), safe=":")
+    for end in ("", "/messages"):
+        if len(path) < 60_000 and world.http.get(f"/api/sessions/{path}{end}").status_code == 500:
+            raise Finding(f"GET /api/sessions/{path[:500]}{end} is 500")

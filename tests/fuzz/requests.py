@@ -40,7 +40,7 @@ LEFT_OUT = {"agents.purge", "models.test"}
 
 def operations(*, over_http: bool) -> list[Operation]:
     found = OPERATIONS if over_http else METHODS
-    chosen = [o for o in found.values() if o.name not in LEFT_OUT and (o.http if over_http else o.rpc)]
+    chosen = [o for o in found.values() if o.name not in LEFT_OUT and (o.routes if over_http else o.rpc)]
     return sorted(chosen, key=lambda operation: operation.name)
 
 
@@ -56,8 +56,7 @@ def parameters(rng: Random, operation: Operation) -> dict[str, Any]:
 
 
 def route(rng: Random, operation: Operation) -> Route:
-    routes = operation.http if isinstance(operation.http, tuple) else (operation.http,)
-    return rng.choice(routes)
+    return rng.choice(operation.routes)
 
 
 def frame(rng: Random) -> Any:

@@ -13,6 +13,8 @@ from typing import Any
 
 from tests.fuzz import context, files, frames, http, keys, streams, tools
 from tests.fuzz.world import Finding, World, memory, opened
+from tests.support.gateway import RpcError
+from tests.support.providers import PROTOCOLS
 
 CLIENTS = 4
 EVERY = 20
@@ -26,6 +28,8 @@ class Target:
     clients: int = CLIENTS
     after: Callable[[World], None] = lambda world: None
     """Puts right what the cases have done to the house."""
+    wires: tuple[str, ...] = ("chat",)
+    """Whose models are asked at the end."""
 
 
 TARGETS = {
@@ -35,7 +39,7 @@ TARGETS = {
     "keys": Target(keys.case, keys.play),
     "context": Target(context.case, context.play),
     "tools": Target(tools.case, tools.play),
-    "streams": Target(streams.case, streams.play, clients=16),
+    "streams": Target(streams.case, streams.play, clients=16, wires=PROTOCOLS),
 }
 
 
@@ -70,7 +74,7 @@ def fuzz(
                         world.check()
             except Exception as problem:
                 again = f"python -m tests.fuzz {what} --seed {seed} --case {number}"
-                findings.append(Finding(f"{problem!r:.6000}\n{again}\n{case!r:.2000}"))
+                findings.append(Finding(f"{problem}\n{again} (or one of the {EVERY} before)\n{case!r:.1500}"))
 
     with opened(home, patience) as world:
         clients = [threading.Thread(target=client, args=(world,)) for _ in range(target.clients)]
@@ -81,8 +85,11 @@ def fuzz(
         if findings:
             raise findings[0]
         world.check()
-        target.after(world)
-        world.works()
+        try:
+            target.after(world)
+            world.works(target.wires)
+        except (AssertionError, RpcError, TimeoutError) as problem:
+            raise Finding(f"afterwards the house does not work: {problem!r}") from problem
         world.check()
         size = memory(world.gateway.process.pid) / 1e6
         return f"{played[0]} cases, /healthz at most {world.slowest * 1000:.0f} ms, {size:.0f} MB at the end"

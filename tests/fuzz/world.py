@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +24,7 @@ KEY = "TEST_KEY"
 ROSTER = "".join(f"    - {{name: {name}, model: {name}/m}}\n" for name in PROTOCOLS)
 
 
+TRACE = re.compile(r"[^\n]*\nTraceback \(most recent call last\).*?(?=\n20\d\d-|\Z)", re.S)
 NUMBERED = re.compile(rb"go #(\d+)")
 
 
@@ -111,6 +112,8 @@ class World:
         self.scripts: dict[str, bytes] = {}
         """What the first answer to a message is, by the number in it."""
         model.answer = self._scripted
+        self.http = gateway.http()
+        """One for all: making a client costs more than what is asked with it."""
         self._patience = patience
         self._over = threading.Event()
         self._wrong: list[str] = []
@@ -141,27 +144,31 @@ class World:
             log.seek(self._read)
             said = log.read()
         self._read += len(said.encode("utf-8", "replace"))
-        if "Traceback (most recent call last)" in said:
-            raise Finding("in the log: " + said[said.index("Traceback (most recent call last)") :][:6000])
+        if (trace := TRACE.search(said)) is not None:
+            raise Finding(f"in the log: {trace[0][:500]}\n…\n{trace[0][-3000:]}")
         if self._wrong:
             raise Finding("; ".join(self._wrong[:3]))
         if (size := memory(self.gateway.process.pid)) > MOST_MEMORY:
             raise Finding(f"the gateway takes {size / 1e6:.0f} MB")
 
-    def works(self) -> None:
-        """A turn, a memory, a list; every wire."""
+    def works(self, wires: Sequence[str]) -> None:
+        """A turn over each of these wires, a memory, a list."""
         self.model.answer = lambda protocol, body: good(protocol)
         with self.gateway.rpc() as rpc:
-            say(rpc, "agent:main:dm:afterwards", "hello")
-            for name in PROTOCOLS:
-                assert say(rpc, f"agent:{name}:dm:afterwards", "hello")["text"] == "good at last"
-            rpc.call("memory.remember", agent_id="main", content="The spare key lies under the blue pot.")
-            found = rpc.call("memory.recall", agent_id="main", query="where is the spare key")
-            assert "blue pot" in str(found)
-            assert len(rpc.call("agents.list")["agents"]) >= 1
+            for name in ("offline", *wires):  # of the others anything may have become
+                model = "offline/demo" if name == "offline" else f"{name}/m"
+                rpc.call("agents.create", id=f"after-{name}", spec={"model": model})
+                answer = say(rpc, f"agent:after-{name}:main", "hello")["text"]
+                assert name == "offline" or answer == "good at last"
+            fact = "The spare key lies under the blue pot."
+            rpc.call("memory.remember", agent_id="after-offline", content=fact)
+            found = rpc.call("memory.recall", agent_id="after-offline", query="where is the spare key")
+            assert fact in str(found)
+            assert len(rpc.call("agents.list")["agents"]) > len(PROTOCOLS)
 
     def stop(self) -> None:
         self._over.set()
+        self.http.close()
 
 
 def say(rpc: Rpc, session: str, text: str) -> dict[str, Any]:

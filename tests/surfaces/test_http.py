@@ -550,6 +550,30 @@ def test_headers_without_end_are_refused_early(
     assert http.post("/api/sessions", content=b"x" * 200_000).status_code == 400
 
 
+@pytest.mark.parametrize("behind", [b"\x00 nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b""])
+def test_a_connection_that_ends_before_its_requests_do(
+    house: GatewayProcess, http: httpx.Client, behind: bytes
+) -> None:
+    """Several at once, and then something that ends it, or nobody who listens: their answers have nowhere to go."""
+    port = int(house.url.rpartition(":")[2])
+    body = b'{"model": "coterie/main", "messages": [{"role": "user", "content": "hello"}]}'
+    asked = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+        + house.token.encode()
+        + b"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+            raw.sendall(asked * 3 + behind)
+            if behind:
+                with contextlib.suppress(ConnectionResetError):
+                    while raw.recv(65536):
+                        pass
+    while any(session["running"] for session in http.get("/api/sessions?kinds=once").json()["sessions"]):
+        pass
+    assert "Traceback" not in house.log.read_text()
+
+
 def test_the_log_holds_no_traceback(house: GatewayProcess, http: httpx.Client) -> None:
     """Given everything above, nothing of it was unexpected."""
     assert http.get("/healthz").status_code == 200

@@ -852,3 +852,17 @@ def test_guessing_is_slowed_down_but_locks_no_known_client_out(home: Path) -> No
                 assert client.call("agents.list")
             with gateway.http(token) as http:
                 assert http.get("/api/agents").status_code == 200
+
+
+def test_a_text_frame_that_is_no_text_ends_the_connection(house: GatewayProcess) -> None:
+    """Also one behind a close, or in pieces. Nothing of it is unexpected."""
+    for pieces in (
+        [b"\x81\x84\0\0\0\0\xff\xfe\xed\xa0"],
+        [b"\x01\x82\0\0\0\0\xed\xa0", b"\x80\x82\0\0\0\0\x80x"],
+        [b"\x88\x82\0\0\0\0\x03\xe8", b"\x81\x82\0\0\0\0\xff\xfe"],
+        [b"\x81\x82\0\0\0\0\xff\xfe"] * 3,
+    ):
+        with house.rpc() as client:
+            client.socket.socket.sendall(b"".join(pieces))
+            assert closing_code(client) in (1000, 1007)
+    assert "Traceback" not in house.log.read_text()
