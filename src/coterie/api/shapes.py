@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from coterie.core.agent import Text
 from coterie.core.errors import BY_CODE, InvalidRequest
+from coterie.core.text import storable
 from coterie.core.wire import Wire
 
 P = TypeVar("P", bound=BaseModel)
@@ -31,7 +32,7 @@ AgentId = Annotated[
 SessionName = Annotated[str, Field(max_length=1000, description="A session's id or its key.")]
 RunId = Annotated[Text, Field(min_length=1, max_length=200, description="A run's id.")]
 ShortText = Annotated[Text, Field(max_length=2000)]
-Name = Annotated[str, Field(max_length=1000)]
+Name = Annotated[str, AfterValidator(storable), Field(max_length=1000)]
 Seq = Annotated[int, Field(ge=0, le=2**31 - 1), NUMBER]
 
 

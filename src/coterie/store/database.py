@@ -19,6 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
 from coterie.store import schema
+from coterie.store.columns import mend_parameters
 from coterie.store.transaction import Transaction
 from coterie.store.vectors import VectorCache
 
@@ -37,6 +38,7 @@ class Database:
     """Every read and write goes through `read()` and `write()`."""
 
     def __init__(self, engine: Engine, file: Path | None) -> None:
+        mend_parameters(engine)
         self.engine = engine
         self.file = file
         """The SQLite file; None on PostgreSQL."""
