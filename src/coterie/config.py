@@ -216,6 +216,10 @@ class Gateway(Wire):
     """Host names besides loopback under which clients may reach the gateway."""
     allowed_origins: list[str] = []
     """Web origins besides its own that may call it."""
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 2_000
+    """Connections at the same time, from everywhere."""
+    max_connections_per_client: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Connections at the same time from one address; behind a proxy all have the proxy's."""
 
 
 class Config(Wire):

@@ -25,13 +25,10 @@ def serve(
     import logging
 
     from coterie.app import serve as run
+    from coterie.cli.log import log_to
     from coterie.engine.household.home import Home
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s  %(message)s",
-        stream=sys.stderr,
-    )
+    log_to(logging.StreamHandler(sys.stderr), logging.DEBUG if verbose else logging.INFO)
     for noisy in ("alembic", "watchfiles", "uvicorn", "websockets", "asyncio", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     place = Home.locate(home)

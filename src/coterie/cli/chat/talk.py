@@ -14,6 +14,7 @@ from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import Terminal, short
 from coterie.cli.chat.welcome import welcome
 from coterie.cli.client import Client, joined
+from coterie.cli.log import log_to
 from coterie.core.errors import CoterieError
 from coterie.engine.household.home import Home
 
@@ -170,8 +171,4 @@ class Talk:
 
 def _log_to(home: Home) -> None:
     """The engine may run in this process: what it logs must not run across the screen."""
-    logging.basicConfig(
-        filename=home.run / "chat.log",
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)-7s %(name)s  %(message)s",
-    )
+    log_to(logging.FileHandler(home.run / "chat.log", encoding="utf-8"), logging.WARNING)
