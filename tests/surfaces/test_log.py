@@ -33,7 +33,6 @@ def test_no_address_and_no_error_forges_a_line(home: Path) -> None:
                 raw_path=f"/x%0a{forged.replace(' ', '%20')}%1b[2J%e2%80%ae".encode()
             )
             assert httpx.get(path).status_code == 401
-            assert httpx.get(path, headers={"Host": "evil\u00a0example"}).status_code in (400, 403)
             with gateway.rpc() as rpc:
                 run = rpc.call("chat.send", session="agent:main:main", message="go")["run_id"]
                 rpc.wait_for("chat", run_id=run, state="error")
