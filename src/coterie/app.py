@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from coterie.core.ports import Embedder, Model, ProviderState
     from coterie.models.catalog import ModelCatalog
     from coterie.store.transaction import Store
+
+SPARE_FILES = 500
+"""Files that are no connections of clients: the store's, plug-ins', connections to providers."""
 
 log = logging.getLogger("coterie")
 log.addHandler(logging.NullHandler())  # a command speaks for itself; only `serve` shows the log
@@ -172,10 +176,10 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
     import uvicorn
 
     from coterie.api.guard import is_loopback
-    from coterie.api.head import BoundedHead
+    from coterie.api.head import protocols
     from coterie.api.http import create_app
     from coterie.api.rpc import HARD_LIMIT
-    from coterie.api.text_socket import TextSocket
+    from coterie.api.visitors import Visitors
 
     with opened(home, engine=True) as gateway:
         settings = gateway.registry.sync.config.gateway
@@ -209,11 +213,17 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
                     with contextlib.suppress(asyncio.CancelledError):
                         await watching
 
+        def most() -> tuple[int, int]:
+            now = gateway.registry.sync.config.gateway
+            return now.max_connections, now.max_connections_per_client
+
+        _allow_files(settings.max_connections + SPARE_FILES)
+        http, ws = protocols(Visitors(most))
         config = uvicorn.Config(
             create_app(gateway, lifespan, address[0]),
-            http=BoundedHead,
+            http=http,
             loop="uvloop",
-            ws=TextSocket,
+            ws=ws,
             ws_max_size=HARD_LIMIT,
             log_config=None,
             access_log=False,
@@ -287,6 +297,13 @@ class ConfiguredModels:
     async def aclose(self) -> None:
         if self._made is not None:
             await self._made[1].aclose()
+
+
+def _allow_files(count: int) -> None:
+    """Each connection is a file to the system, and its usual limit is low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

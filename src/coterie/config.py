@@ -221,6 +221,10 @@ class Gateway(Wire):
     """Web origins besides its own that may call it."""
     watchdog_s: Annotated[float, Field(ge=0, le=3_600)] = 60
     """An event loop that stands still for so long is reported; under `coterie service` the gateway is started again. 0: never."""
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 2_000
+    """Connections at the same time, from everywhere."""
+    max_connections_per_client: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Connections at the same time from one address; behind a proxy all have the proxy's."""
 
 
 class Backup(Wire):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,9 @@ class ChatHappened(Answer):
     message_id: str | None = Field(None, description="`final`: the answer in the history.")
     usage: dict[str, Any] | None = Field(None, description="`final`: tokens and cost.")
     fallback: dict[str, Any] | None = Field(None, description="`final`: the model that stood in for another.")
+    finish: Literal["length", "refused"] | None = Field(
+        None, description="`final`: the model broke off, or its provider would not let it go on."
+    )
     message: str | None = Field(None, description="`error`: what went wrong.")
     reason: str | None = Field(None, description="`aborted`: why.")
 
@@ -102,7 +105,7 @@ class ConfigChanged(Answer):
 class Tick(Answer):
     """Nothing else happened for a while."""
 
-    ts: int = Field(description="Milliseconds since 1970.")
+    ts: str
 
 
 EVENTS: dict[str, type[Answer]] = {

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic.alias_generators import to_camel
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -171,12 +172,23 @@ def _with_safe_headers(send: Send) -> Send:
     return sending
 
 
+def error_body(error: CoterieError, path: str) -> dict[str, Any]:
+    """An error as HTTP spells it: its details in camelCase, but for OpenAI's protocol; a field as one writes it here."""
+    body = error.payload()
+    if error.details is not None and not path.startswith("/v1/"):
+        details = {to_camel(key): value for key, value in error.details.items()}
+        if isinstance(field := details.get("field"), str):
+            details["field"] = ".".join(map(to_camel, field.split(".")))
+        body["details"] = details
+    return {"error": body}
+
+
 async def _refuse(scope: Scope, send: Send, error: CoterieError) -> None:
     log.info("refused %s: %s", scope["path"], error.message)
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": error.message[:120]})
         return
-    body = json.dumps({"error": error.payload()}).encode()
+    body = json.dumps(error_body(error, scope["path"])).encode()
     headers: list[Any] = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

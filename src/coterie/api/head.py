@@ -1,25 +1,108 @@
-"""The server's HTTP protocol with a bound on what comes before a body: the parser alone would take any number of bytes."""
+"""The server's protocols with bounds: on what comes before a body, on how long a request may take to arrive, and on how
+many connections there are. The library alone would wait for ever, for any number of bytes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from coterie.api.text_socket import TextSocket
+from coterie.api.visitors import Visitors
+
 MAX_HEAD = 64 * 1024
 """Bytes of a request line and headers together, give or take what one read brings."""
+HEAD_SECONDS = 15.0
+"""From the connection, or from the first byte of a further request, to the end of its headers."""
+BODY_SECONDS = 30.0
+SLOWEST = 16 * 1024
+"""Bytes a second: a body may take this long, and a second more for each of these."""
+
+
+def protocols(visitors: Visitors) -> tuple[type[BoundedHead], type[Socket]]:
+    """For HTTP and for sockets, counting who comes and goes in the same book."""
+    http = type("Http", (BoundedHead,), {"visitors": visitors})
+    return http, type("WebSocket", (Socket,), {"visitors": visitors})
+
+
+class Socket(TextSocket):
+    """What a connection becomes that asked for it: it came in as HTTP, and leaves as this."""
+
+    visitors: ClassVar[Visitors]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.visitors.leave(self.client[0] if self.client else "?")
+        super().connection_lost(exc)
 
 
 class BoundedHead(HttpToolsProtocol):
+    visitors: ClassVar[Visitors]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: int | None = 0
         """Bytes of the head so far; None while a body comes."""
         self._requests: list[RequestResponseCycle] = []
         """Those that are not answered yet; several where a client sends on before it has heard."""
+        self._body = 0
+        """Bytes of the body so far."""
+        self._limit: asyncio.TimerHandle | None = None
+        """Ends the wait for a head or a body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.visitors.enter(self._address):
+            self._wait_for_head()
+        else:
+            self._answer(b"503 Service Unavailable", "there are too many connections", "UNAVAILABLE")
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self.visitors.leave(self._address)
+        self._forget_requests()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._stop_waiting()
+        super().handle_websocket_upgrade()
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else "?"
+
+    def _wait_for_head(self) -> None:
+        self._limit = self.loop.call_later(HEAD_SECONDS, self._too_slow, "headers")
+
+    def _wait_for_body(self, began: float) -> None:
+        """Looks again when the slowest allowed would be through with what has come so far."""
+        until = began + BODY_SECONDS + self._body / SLOWEST
+        if self.loop.time() >= until:
+            self._too_slow("body")
+        else:
+            self._limit = self.loop.call_at(until, self._wait_for_body, began)
+
+    def _stop_waiting(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _too_slow(self, what: str) -> None:
+        self._limit = None
+        if self.transport.is_closing():
+            return
+        # Where an answer is on its way already, a second one would be taken for a part of it.
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self._answer(b"408 Request Timeout", f"the request's {what} did not come in time")
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._head == 0 and self._limit is None:
+            self._wait_for_head()
         before = self._head
         self._ended = False
         super().data_received(data)
@@ -35,18 +118,22 @@ class BoundedHead(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head = None
         self._ended = True
+        self._stop_waiting()
+        self._body = 0
+        self._wait_for_body(self.loop.time())
         super().on_headers_complete()
         if self.cycle is not None:
             waiting = [one for one in self._requests if one is not self.cycle and not one.response_complete]
             self._requests = [*waiting, self.cycle]
 
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._head = 0
+        self._stop_waiting()
         super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_requests()
-        super().connection_lost(exc)
 
     def _forget_requests(self) -> None:
         """Nobody hears their answers any more. The server itself thinks only of the newest."""
@@ -66,9 +153,9 @@ class BoundedHead(HttpToolsProtocol):
         message = f"a request line and its headers have at most {MAX_HEAD} bytes"
         self._answer(b"431 Request Header Fields Too Large", message)
 
-    def _answer(self, status: bytes, message: str) -> None:
+    def _answer(self, status: bytes, message: str, code: str = "INVALID_REQUEST") -> None:
         self._forget_requests()
-        body = json.dumps({"error": {"code": "INVALID_REQUEST", "message": message}}).encode()
+        body = json.dumps({"error": {"code": code, "message": message}}).encode()
         self.transport.write(
             b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\n"
             b"connection: close\r\ncontent-length: " + str(len(body)).encode() + b"\r\n\r\n" + body

@@ -24,7 +24,7 @@ from starlette.routing import Route as Place
 from starlette.websockets import WebSocket
 
 from coterie.api.frames import check_text, read_object
-from coterie.api.guard import Guard
+from coterie.api.guard import Guard, error_body
 from coterie.api.methods import OPERATIONS, carry_out
 from coterie.api.openapi import LONGEST, document
 from coterie.api.operation import Operation, Route, Streamed, Whole
@@ -233,20 +233,21 @@ async def _openapi(_: Request) -> Response:
 # Errors
 
 
-def _error(error: CoterieError, status: int | None = None, headers: Any = None) -> Response:
-    return JSONResponse({"error": error.payload()}, status or error.http_status, headers)
+def _error(error: CoterieError, path: str, status: int | None = None, headers: Any = None) -> Response:
+    return JSONResponse(error_body(error, path), status or error.http_status, headers)
 
 
-async def _refused(_: Request, error: CoterieError) -> Response:
-    return _error(error, headers=getattr(error, "headers", None))
+async def _refused(request: Request, error: CoterieError) -> Response:
+    return _error(error, request.url.path, headers=getattr(error, "headers", None))
 
 
-async def _by_status(_: Request, error: HTTPException) -> Response:
+async def _by_status(request: Request, error: HTTPException) -> Response:
     kind = NotFound if error.status_code == 404 else InvalidRequest
-    return _error(kind(str(error.detail)), error.status_code, error.headers)
+    return _error(kind(str(error.detail)), request.url.path, error.status_code, error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     reference = secrets.token_hex(4)
     log.error("%s %s failed (%s)", request.method, request.url.path, reference, exc_info=error)
-    return _error(Internal(f"something went wrong here; the log says what ({reference})"))
+    wrong = Internal(f"something went wrong here; the log says what ({reference})")
+    return _error(wrong, request.url.path)

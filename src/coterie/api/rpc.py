@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import secrets
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +20,7 @@ from coterie.api.methods import METHODS, carry_out, dump, find
 from coterie.api.operation import Operation
 from coterie.api.shapes import Params, Shape, parse
 from coterie.api.watching import Watching
+from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, Internal, Unauthorized
 from coterie.core.token import SCOPES, Scope
 from coterie.engine.access import Caller
@@ -71,8 +71,7 @@ class Connection:
     async def serve(self) -> None:
         await self._socket.accept()
         with suppress(WebSocketDisconnect):
-            now = int(time.time() * 1000)
-            await self._event("connect.challenge", {"nonce": secrets.token_urlsafe(16), "ts": now})
+            await self._event("connect.challenge", {"nonce": secrets.token_urlsafe(16), "ts": now_iso()})
             caller = await self._connect()
             if caller is None:
                 return
@@ -154,7 +153,7 @@ class Connection:
                 async with asyncio.timeout(TICK_SECONDS):
                     event = await events.next()
             except TimeoutError:
-                event = Event("tick", {"ts": int(time.time() * 1000)})
+                event = Event("tick", {"ts": now_iso()})
             if event is None:
                 await self._close("this client fell too far behind; connect again")
                 return

@@ -29,7 +29,7 @@ def _print_models(found: Answer) -> None:
     rows = []
     for model in found["models"]:
         use = "the default" if model["name"] == found["default"] else "an agent's" if model["named"] else ""
-        rows.append((model["name"], use, "" if model["available"] else "no key, or no such provider"))
+        rows.append((model["name"], use, model["reason"] or ""))
     print_table(("Model", "Used as", ""), rows)
     keyless = [p for p in found["providers"] if not p["has_key"]]
     for provider in keyless:

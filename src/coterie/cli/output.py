@@ -191,14 +191,12 @@ def start_log(level: int, file: Path | None = None) -> None:
     """What is logged, to a file or to stderr: like everything else, clean."""
     import logging
 
-    class Clean(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return clean(super().format(record))
+    from coterie.cli.log import FORMAT, OneLine
 
     handler: logging.Handler = (
-        logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file)
+        logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
     )
-    handler.setFormatter(Clean("%(asctime)s %(levelname)-7s %(name)s  %(message)s"))
+    handler.setFormatter(OneLine(FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 from typing import Any, ClassVar
 
+from coterie.core.redaction import redacted
+from coterie.core.text import all_storable, storable
+
 
 class CoterieError(Exception):
     """Base of every error that crosses a door."""
@@ -14,9 +17,10 @@ class CoterieError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
+        # Whatever it quotes: it can be stored and sent, and tells no secret.
+        self.message = redacted(storable(message))
+        super().__init__(self.message)
+        self.details = all_storable(details)
 
     def payload(self) -> dict[str, Any]:
         """The error as RPC and HTTP show it."""

@@ -25,10 +25,10 @@ LAST: tuple[ChatState, ...] = ("final", "aborted", "error")
 
 
 def final_fields(message: Message, usage: Usage) -> dict[str, Any]:
-    """What the last event of an answered turn says; a model that stood in for another is named."""
+    """What the last event of an answered turn says; a model that stood in for another is named, and why it ended early."""
     fields: dict[str, Any] = {"text": message.text, "message_id": message.id, "usage": asdict(usage)}
-    fallback = (message.meta or {}).get("fallback")
-    return {**fields, "fallback": fallback} if fallback else fields
+    meta = message.meta or {}
+    return fields | {name: meta[name] for name in ("fallback", "finish") if meta.get(name)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class ModelRequest:
     thinking: bool | Literal["low", "medium", "high"] | None = None
 
 
+Finish = Literal["stop", "tool_calls", "length", "refused", "other"]
+"""Why a reply ends where it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     text: str
@@ -81,7 +85,7 @@ class Reply:
 
     parts: tuple[Part, ...]
     usage: Usage
-    finish: Literal["stop", "tool_calls", "length", "refused", "other"]
+    finish: Finish
 
 
 ModelEvent = TextDelta | ThinkingDelta | Reply
@@ -121,6 +125,8 @@ class ProviderState:
     """True as well where none is needed."""
     models: tuple[str, ...]
     """Well-known models as `<provider>/<model>`; more may exist."""
+    trouble: str | None = None
+    """Why none of its models can be asked; None: they can."""
 
 
 class Model(Protocol):

@@ -24,6 +24,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.M)
 _PARAMETER = re.compile(r"^\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 _PROBLEMS_SHOWN = 5
+LARGEST_RESULT = 8_000_000
+"""Characters or bytes of one result. All of it is stored, and shown shortened."""
 
 
 class ToolInputError(InvalidRequest):
@@ -299,6 +301,44 @@ def result_text(parts: Sequence[ResultPart]) -> str:
     return "\n".join(_part_text(part) for part in parts)
 
 
+def bounded(parts: Sequence[ResultPart]) -> Sequence[ResultPart]:
+    """A result that can be kept: too long a text is cut, anything else that is too large is refused."""
+    left = LARGEST_RESULT
+    kept: list[ResultPart] = []
+    for part in parts:
+        if isinstance(part, TextPart) and len(part.text) > left:
+            rest = len(part.text) - left
+            part = TextPart(f"{part.text[:left]}\n[{rest} more characters were left out]")
+        elif not isinstance(part, TextPart):
+            _check_size(part.data)
+        left = max(0, left - len(part.text)) if isinstance(part, TextPart) else left
+        kept.append(part)
+    return kept
+
+
+def _check_size(value: object) -> None:
+    if _weight(value, LARGEST_RESULT) > LARGEST_RESULT:
+        raise ToolError("too_large", f"the result has more than {LARGEST_RESULT:,} bytes: ask for less")
+
+
+def _weight(value: object, enough: int) -> int:
+    """About as many bytes as a value has as JSON; counted no further than needed."""
+    total, waiting = 0, [value]
+    while waiting and total <= enough:
+        match waiting.pop():
+            case str() | bytes() | bytearray() as words:
+                total += len(words)
+            case dict() as items:
+                total += 4 * len(items)
+                waiting += [*items, *items.values()]
+            case list() | tuple() | set() | frozenset() as items:
+                total += len(items)
+                waiting += items
+            case _:
+                total += 8
+    return total
+
+
 def _part_text(part: ResultPart) -> str:
     match part:
         case TextPart(text):
@@ -316,6 +356,7 @@ def _plain(value: object) -> str:
         return value
     if value is None:
         return "done"
+    _check_size(value)
     return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
 
 

@@ -23,6 +23,8 @@ OWNER = "owner"
 """Token id of the admin token that belongs to the home folder."""
 FAILURES = 20
 REFILL_SECONDS = 3.0
+REMEMBERED = 10_000
+"""Addresses and tokens whose failures are counted; beyond, the one longest ago is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,8 @@ class Access:
         self._home = home
         self._store = store
         self._clock = clock
-        self._failures: dict[str, tuple[float, float]] = {}
-        self._proven: set[str] = set()
-        """Hashes of tokens that were right before: failures of others must not lock their owners out."""
+        self._failures: dict[tuple[str, str], tuple[float, float]] = {}
+        """Recent ones by address and by the token that was guessed at, the latest last."""
 
     def owner_token(self) -> str | None:
         """The admin token of this home, if there is one."""
@@ -81,19 +82,14 @@ class Access:
         return token
 
     def check(self, token: str | None, client: str) -> Caller:
-        """The caller behind a token. Repeated failures from one client are slowed down."""
+        """The caller behind a token. Who has the right one gets in, whatever others have tried from the same address."""
         if not token:
             raise Unauthorized("a token is needed: send Authorization: Bearer TOKEN")
-        proof = hash_secret(token)
-        if proof not in self._proven:
-            self._brake(client)
-        caller = self._find(token)
-        if caller is None:
-            self._proven.discard(proof)
-            self._count_failure(client)
-            raise Unauthorized("the token is not valid")
-        self._proven.add(proof)
-        return caller
+        caller, meant = self._find(token)
+        if caller is not None:
+            return caller
+        self._count_failure((client, meant))
+        raise Unauthorized("the token is not valid")
 
     def create(self, scope: str, label: str | None = None) -> tuple[Token, str]:
         """A new token, and its spelling, which is shown this once."""
@@ -113,29 +109,28 @@ class Access:
         with self._store.write() as tx:
             if not tx.tokens.revoke(token_id, now_iso()):
                 raise NotFound(f"there is no live token {token_id!r}")
-        self._proven.clear()
 
-    def _find(self, token: str) -> Caller | None:
+    def _find(self, token: str) -> tuple[Caller | None, str]:
+        """Who has this token, and the id of the one that it was meant to be; empty where there is none such."""
         owner = self.owner_token()
         if owner is not None and hmac.compare_digest(owner.encode(), token.encode("utf-8", "surrogatepass")):
-            return Caller(OWNER, "admin")
+            return Caller(OWNER, "admin"), OWNER
         split = parts(token)
         if split is None:
-            return None
+            return None, ""
         with self._store.read() as tx:
             stored = tx.tokens.get(split[0])
-        return Caller(stored.id, stored.scope) if stored is not None and stored.opens_with(split[1]) else None
+        if stored is None:
+            return None, OWNER if split[0] == OWNER else ""
+        return Caller(stored.id, stored.scope) if stored.opens_with(split[1]) else None, stored.id
 
-    def _brake(self, client: str) -> None:
-        if self._level(client) >= FAILURES:
+    def _count_failure(self, guess: tuple[str, str]) -> None:
+        """One is forgiven every few seconds. Raises where there are too many."""
+        now = self._clock()
+        count, at = self._failures.pop(guess, (0.0, now))
+        count = max(0.0, count - (now - at) / REFILL_SECONDS)
+        self._failures[guess] = (min(count + 1, FAILURES), now)
+        if len(self._failures) > REMEMBERED:
+            del self._failures[next(iter(self._failures))]
+        if count + 1 > FAILURES:
             raise RateLimited("too many wrong tokens; wait a moment", details={"retry_after": REFILL_SECONDS})
-
-    def _count_failure(self, client: str) -> None:
-        if len(self._failures) > 10_000:
-            self._failures.clear()
-        self._failures[client] = (self._level(client) + 1, self._clock())
-
-    def _level(self, client: str) -> float:
-        """Recent failures, one forgiven every few seconds."""
-        count, at = self._failures.get(client, (0.0, self._clock()))
-        return max(0.0, count - (self._clock() - at) / REFILL_SECONDS)

@@ -14,10 +14,10 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from coterie.core.message import ThinkingPart
 from coterie.core.ports import ModelRequest
+from coterie.core.text import well_formed
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from coterie.models.pydantic_messages import Form
 from coterie.models.pydantic_model import Address, PydanticModel
-from coterie.models.text import well_formed
 
 _REDACTED = "redacted:"
 """Before the signature of a thought that Anthropic keeps hidden; a signature itself holds no colon."""

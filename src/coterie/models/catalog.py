@@ -125,6 +125,7 @@ class ModelCatalog:
             names,
             has_key,
             tuple(f"{name}/{model}" for model in known),
+            _trouble(settings, kind, names, has_key),
         )
 
     def _reach(self, name: str, settings: ProviderSettings, kind: Provider) -> Reach:
@@ -151,6 +152,18 @@ class ModelCatalog:
 
             self._connections = open_connections()
         return self._connections
+
+
+def _trouble(
+    settings: ProviderSettings, kind: Provider | None, names: tuple[str, ...], has_key: bool
+) -> str | None:
+    if kind is None:
+        return f"nothing here runs the type {settings.type} yet"
+    if not has_key:
+        return f"needs an API key: set {' or '.join(names)}"
+    if kind.needs_address and not (settings.base_url or kind.base_url):
+        return "needs a base_url"
+    return None
 
 
 def _key_names(settings: ProviderSettings, kind: Provider | None) -> tuple[str, ...]:

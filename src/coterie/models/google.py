@@ -15,9 +15,9 @@ from pydantic_ai.providers.google import GoogleProvider
 
 from coterie.core.message import ThinkingPart
 from coterie.core.ports import ModelRequest
+from coterie.core.text import well_formed
 from coterie.models.connections import IDLE_TIMEOUT
 from coterie.models.pydantic_model import Address, PydanticModel
-from coterie.models.text import well_formed
 
 _SIGNATURE = "thought_signature"
 

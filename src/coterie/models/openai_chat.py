@@ -13,13 +13,13 @@ from coterie import __version__
 from coterie.core.message import TextPart, Usage
 from coterie.core.ports import ModelError, ModelEvent, ModelRequest, Reply, TextDelta
 from coterie.core.redaction import at_path
+from coterie.core.text import well_formed
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT, open_connections
 from coterie.models.failure import Trouble, model_error
 from coterie.models.openai_failure import refusal, trouble_of
 from coterie.models.openai_profile import Settings
 from coterie.models.openai_stream import Pieces, chunks
 from coterie.models.openai_wire import request_bytes
-from coterie.models.text import well_formed
 
 __all__ = ["Endpoint", "OpenAIChat", "open_connections"]
 

@@ -14,11 +14,11 @@ from pydantic_ai.settings import ModelSettings
 
 from coterie.core.message import ThinkingPart
 from coterie.core.ports import ModelRequest
+from coterie.core.text import well_formed
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from coterie.models.openai_profile import takes_temperature
 from coterie.models.pydantic_model import Address, PydanticModel
 from coterie.models.responses_wire import request_body
-from coterie.models.text import well_formed
 
 _PARAMETERS = ModelRequestParameters()
 OPENAI = "https://api.openai.com/"

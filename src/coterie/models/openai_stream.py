@@ -12,10 +12,10 @@ import httpx2
 
 from coterie.core.message import Part, TextPart, ThinkingPart, ToolCall
 from coterie.core.ports import ModelRequest, TextDelta, ThinkingDelta
+from coterie.core.text import well_formed
 from coterie.models.failure import Trouble
 from coterie.models.openai_failure import trouble_in_stream
 from coterie.models.sent_call import DistinctIds
-from coterie.models.text import well_formed
 
 LARGEST_EVENT = 16 * 1024 * 1024
 """Bytes of one event; a server that never ends a line must not fill the memory."""

@@ -10,8 +10,8 @@ from typing import Any
 from coterie.core.fence import shown
 from coterie.core.message import ImagePart, Message, TextPart
 from coterie.core.ports import ModelRequest, ToolSchema
+from coterie.core.text import well_formed
 from coterie.models.sent_call import chat_id, sent_name
-from coterie.models.text import well_formed
 
 WIRE = "openai"
 

@@ -13,8 +13,8 @@ from pydantic_ai.tools import ToolDefinition
 from coterie.core.fence import shown
 from coterie.core.message import ImagePart, Message, TextPart, ThinkingPart, ToolCall
 from coterie.core.ports import ModelRequest, ToolSchema
+from coterie.core.text import well_formed
 from coterie.models.sent_call import sent_id, sent_name, sent_object, sent_string
-from coterie.models.text import well_formed
 
 # Anthropic refuses text without a visible character, Gemini empty parts.
 EMPTY_MESSAGE = "(empty message)"

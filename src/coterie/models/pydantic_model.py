@@ -16,12 +16,12 @@ from pydantic_ai.settings import ModelSettings
 
 from coterie.core.message import TextPart, ThinkingPart
 from coterie.core.ports import ModelEvent, ModelRequest, Reply, TextDelta, ToolSchema
+from coterie.core.text import well_formed
 from coterie.models.connections import body_of, noting
 from coterie.models.failure import broken_off, model_error
 from coterie.models.pydantic_failure import trouble_of
 from coterie.models.pydantic_messages import Form, parameters, sent_messages
 from coterie.models.pydantic_reply import Prices, delta_of, reply_finish, reply_parts
-from coterie.models.text import well_formed
 
 
 @dataclass(frozen=True, slots=True)

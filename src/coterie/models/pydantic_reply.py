@@ -10,8 +10,8 @@ from pydantic_ai import messages as pai
 
 from coterie.core.message import Part, TextPart, ThinkingPart, ToolCall, Usage
 from coterie.core.ports import ModelRequest, TextDelta, ThinkingDelta
+from coterie.core.text import well_formed
 from coterie.models.sent_call import DistinctIds
-from coterie.models.text import well_formed
 
 Thoughts = Callable[[pai.ModelResponsePart], Iterable[ThinkingPart]]
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_ai import messages as pai
 
 from coterie.core.ports import ModelRequest, ToolSchema
+from coterie.core.text import well_formed
 from coterie.models.pydantic_messages import Form, sent_messages, sent_schema
-from coterie.models.text import well_formed
 
 
 def request_body(request: ModelRequest, form: Form) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import uuid
 from typing import Any
 
 from coterie.core.ports import ModelRequest
-from coterie.models.text import well_formed
+from coterie.core.text import well_formed
 
 LONGEST_ID = 40
 _ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_ID}}}")

@@ -17,6 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.core.threads import SIZES, on_thread
 from coterie.store import schema
+from coterie.store.columns import mend_parameters
 from coterie.store.copies import copy_sqlite, pg_dump, trouble_in
 from coterie.store.syncing import LARGE, Syncing
 from coterie.store.transaction import Transaction
@@ -37,6 +38,7 @@ class Database:
     """Every read and write goes through `read()` and `write()`."""
 
     def __init__(self, engine: Engine, file: Path | None) -> None:
+        mend_parameters(engine)
         self.engine = engine
         self.file = file
         """The SQLite file; None on PostgreSQL."""

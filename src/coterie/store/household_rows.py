@@ -14,6 +14,7 @@ from coterie.core.agent import Agent, AgentState, label_key
 from coterie.core.errors import Conflict
 from coterie.core.token import Token
 from coterie.store import schema
+from coterie.store.columns import json_text
 
 
 class AgentRows:
@@ -52,7 +53,7 @@ class AgentRows:
                 "label": agent.label,
                 "label_key": label_key(agent.label),
                 "is_default": agent.is_default,
-                "spec_json": json.dumps(agent.spec, ensure_ascii=False),
+                "spec_json": json_text(agent.spec),
                 "state": agent.state.value,
                 "created_at": agent.created_at,
                 "updated_at": agent.updated_at,

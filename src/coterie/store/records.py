@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Boolean, RowMapping, Table
 
+from coterie.store.columns import json_text
+
 T = TypeVar("T")
 
 
@@ -36,7 +38,7 @@ class Record(Generic[T]):
         for name, column, _ in self._json:
             part = getattr(value, name)
             needed = column in self._always or (part is not None and (part or part != self._defaults[name]))
-            found[column] = json.dumps(part, ensure_ascii=False) if needed else None
+            found[column] = json_text(part) if needed else None
         return found
 
     def read(self, row: RowMapping, prefix: str = "", **more: Any) -> T:

@@ -38,6 +38,7 @@ from coterie.core.message import (
 )
 from coterie.core.session import ASIDE, ListPlace, Session, delegated_key
 from coterie.store import full_text, schema
+from coterie.store.columns import json_text
 from coterie.store.records import Record
 from coterie.store.usage_rows import keep_usage
 
@@ -329,7 +330,7 @@ def message_values(session_id: str, message: Message) -> dict[str, Any]:
         "parts_json": parts_json(message.parts),
         "call_id": message.call_id,
         "tool_name": message.tool_name,
-        "meta_json": json.dumps(message.meta, ensure_ascii=False) if message.meta else None,
+        "meta_json": json_text(message.meta) if message.meta else None,
         "agent_id": message.agent_id,
         "run_id": message.run_id,
         "created_at": message.created_at,
@@ -358,7 +359,7 @@ def message(row: Row[Any]) -> Message:
 
 
 def parts_json(parts: Sequence[Part]) -> str | None:
-    return json.dumps([_part(part) for part in parts], ensure_ascii=False) if parts else None
+    return json_text([_part(part) for part in parts]) if parts else None
 
 
 def read_parts(stored: str | None) -> tuple[Part, ...]:

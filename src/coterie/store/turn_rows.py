@@ -21,6 +21,7 @@ from coterie.core.announce import TraceUse
 from coterie.core.message import Message, Usage
 from coterie.core.turn import InboxEntry, TurnJob, TurnState, Work
 from coterie.store import schema
+from coterie.store.columns import json_text
 from coterie.store.records import Record
 from coterie.store.run_rows import has_open_announcements
 from coterie.store.session_rows import parts_json, read_parts, read_session
@@ -86,7 +87,7 @@ class TurnRows:
                 "role": entry.role,
                 "origin": entry.origin,
                 "content": entry.text,
-                "meta_json": json.dumps(entry.meta, ensure_ascii=False) if entry.meta else None,
+                "meta_json": json_text(entry.meta) if entry.meta else None,
                 "created_at": entry.created_at,
                 "parts_json": parts_json(entry.parts),
             },
@@ -202,7 +203,7 @@ class TurnRows:
                 session_id=session_id,
                 run_id=run_id,
                 message_id=message.id,
-                route_json=json.dumps(route, ensure_ascii=False),
+                route_json=json_text(route),
                 content=message.text,
                 state="queued",
                 attempts=0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from sqlalchemy import (
 from coterie.core.message import NOBODY, Usage
 from coterie.core.turn import Claim, ClaimLost, InboxEntry, TurnJob, TurnState, WaitReason, before
 from coterie.store import schema
+from coterie.store.columns import json_text
 from coterie.store.turn_rows import TurnRows, read_entry
 
 _j = schema.turn_jobs
@@ -160,7 +160,7 @@ class TurnWrites:
                 "cached_tokens": 0,
                 "created_at": job.created_at,
                 "kind": None if job.kind == "message" else job.kind,
-                "chain_json": json.dumps(job.chain) if job.chain else None,
+                "chain_json": json_text(job.chain) if job.chain else None,
                 "timeout_s": job.timeout_s,
             },
         )
@@ -249,7 +249,7 @@ class TurnWrites:
             insert(_b).values(
                 session_id=session_id,
                 run_id=run_id,
-                token_json=json.dumps(token, ensure_ascii=False),
+                token_json=json_text(token),
                 created_at=at,
             )
         )

@@ -15,7 +15,7 @@ from coterie.api.streaming import PING, content_of, reply, sse, with_pings
 from coterie.core.errors import InvalidRequest
 from coterie.core.events import LAST
 from coterie.core.message import ImagePart
-from coterie.core.session import dm_key, group_key
+from coterie.core.session import dm_key, group_key, main_key
 from coterie.engine.gateway import Gateway, Receipt
 
 Short = Annotated[str, Field(max_length=500)]
@@ -29,7 +29,7 @@ class GatewayMessage(Shape):
 
 
 class GatewayChat(Change):
-    """Where the message comes from: a session, or a peer on a channel."""
+    """Where the message comes from: a session, or a peer on a channel; with neither, it is the owner's to the agent."""
 
     session_key: SessionName | None = None
     channel: Short | None = None
@@ -49,8 +49,8 @@ class GatewayChat(Change):
             raise ValueError("give text or messages")
         if self.messages is not None and (not self.messages or self.messages[-1].role != "user"):
             raise ValueError("the last of messages must be the user's")
-        if self.session_key is None and (not self.channel or not (self.peer_id or self.chat_id)):
-            raise ValueError("give sessionKey, or channel and peerId")
+        if self.session_key is None and bool(self.channel) != bool(self.peer_id or self.chat_id):
+            raise ValueError("give channel and peerId, or neither")
         return self
 
     @property
@@ -96,7 +96,8 @@ def _session(gateway: Gateway, body: GatewayChat) -> str:
         if body.agent_id is not None and not body.session_key.startswith(f"agent:{agent_id}:"):
             raise InvalidRequest("sessionKey and agentId name different agents", details={"field": "agentId"})
         return body.session_key
-    assert body.channel is not None
+    if not body.channel:
+        return main_key(agent_id)
     if body.is_group:
         return group_key(agent_id, body.channel, body.chat_id or body.peer_id or "")
     return dm_key(agent_id, body.peer_id or body.chat_id or "", body.channel)
@@ -119,13 +120,20 @@ def _reply(gateway: Gateway, receipt: Receipt, text: str) -> GatewayReply:
     )
 
 
+def _camel(payload: dict[str, Any]) -> dict[str, Any]:
+    """As HTTP spells it. Nothing in an event is anybody's own mapping."""
+    return {
+        to_camel(key): _camel(value) if isinstance(value, dict) else value for key, value in payload.items()
+    }
+
+
 async def _events(gateway: Gateway, receipt: Receipt) -> AsyncIterator[bytes]:
     """Each chat event under its state; the last one holds the reply."""
     async for event in with_pings(gateway.follow(receipt.run_id)):
         if event is None:
             yield PING
             continue
-        payload = {to_camel(key): value for key, value in event.payload().items()}
+        payload = _camel(event.payload())
         if event.state in LAST:
             text = event.fields.get("text", "")
             payload |= _reply(gateway, receipt, text).model_dump(by_alias=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from coterie.api.operation import Get, operation
 from coterie.api.shapes import NUMBER, AgentId, Answer, Change, Flag, Params, ShortText
 from coterie.core.agent import AgentState
+from coterie.core.ports import ProviderState
 from coterie.core.usage import UsageKey, UsageRow
 from coterie.engine.gateway import Gateway
 from coterie.engine.model_check import check
@@ -33,7 +35,8 @@ class UsageAsked(Params):
 class ModelInfo(Answer):
     name: str = Field(description="<provider>/<model>.")
     provider: str
-    available: bool = Field(description="Its provider is known, and has a key or needs none.")
+    available: bool = Field(description="Its provider is known and can be asked.")
+    reason: str | None = Field(None, description="Why it is not available.")
     named: bool = Field(description="It is the default, or an agent's.")
 
 
@@ -95,7 +98,8 @@ def models_list(gateway: Gateway, params: ModelsList) -> ModelList:
             ModelInfo(
                 name=name,
                 provider=provider,
-                available=provider in providers and providers[provider].has_key,
+                available=(reason := _why_not(providers, provider)) is None,
+                reason=reason,
                 named=name in named,
             )
             for name in {**named, **known}
@@ -103,6 +107,10 @@ def models_list(gateway: Gateway, params: ModelsList) -> ModelList:
         ],
         providers=[ProviderInfo.of(state) for state in providers.values()],
     )
+
+
+def _why_not(providers: Mapping[str, ProviderState], provider: str) -> str | None:
+    return providers[provider].trouble if provider in providers else f"there is no provider {provider!r}"
 
 
 @operation("models.test", "write")

@@ -15,6 +15,7 @@ from coterie.api.shapes import Change, Flag, Nothing
 from coterie.api.streaming import PING, Sent, content_of, reason, reply, sse, with_pings
 from coterie.core.agent import AgentSpec, AgentState
 from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.events import ChatEvent
 from coterie.core.message import Role
 from coterie.core.names import LONGEST, nearest
 from coterie.core.session import api_key
@@ -124,7 +125,7 @@ async def chat_completions(
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(last)}],
         "usage": _usage(last.fields["usage"]),
     }
     return Whole(OpenAIReply(completion), run_id)
@@ -175,6 +176,7 @@ async def _events(gateway: Gateway, run_id: str, model: str, with_usage: bool) -
     yield chunk({"role": "assistant", "content": ""})
     sent = Sent()
     usage: dict[str, Any] = {}
+    finish = "stop"
     async for event in with_pings(gateway.follow(run_id)):
         if event is None:
             yield PING
@@ -186,14 +188,14 @@ async def _events(gateway: Gateway, run_id: str, model: str, with_usage: bool) -
         elif event.state == "tool_start":
             sent.reply_ended()
         elif event.state == "final":
-            usage = _usage(event.fields["usage"])
+            usage, finish = _usage(event.fields["usage"]), finish_reason(event)
             if rest := sent.rest(event.fields.get("text", "")):
                 yield chunk({"content": rest})
         elif event.state in ("error", "aborted"):
             yield sse({"error": {"code": "UNAVAILABLE", "message": reason(event), "type": "server_error"}})
             yield b"data: [DONE]\n\n"
             return
-    yield chunk({}, "stop")
+    yield chunk({}, finish)
     if with_usage:
         yield sse({**base, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
@@ -218,6 +220,11 @@ def said(message: ChatMessage) -> Said:
 def spoken(messages: Iterable[Said]) -> list[Said]:
     """Without those that only hold calls to tools that are the client's own."""
     return [one for one in messages if one.text.strip() or one.images]
+
+
+def finish_reason(event: ChatEvent) -> str:
+    """The model's own reason in OpenAI's word."""
+    return {"length": "length", "refused": "content_filter"}.get(event.fields.get("finish", ""), "stop")
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from coterie.api.operations.openai import (
 from coterie.api.streaming import PING, Sent, reason, reply, sse, with_pings
 from coterie.core.audience import api_audience
 from coterie.core.errors import InvalidRequest, NotFound
+from coterie.core.events import ChatEvent
 from coterie.core.session import Session, api_key, encode_peer
 from coterie.engine.gateway import Gateway
 from coterie.engine.turns.sessions import Said
@@ -57,8 +58,7 @@ async def create_response(
     if params.stream:
         return Streamed(_events(gateway, run_id, model), run_id)
     last = await reply(gateway, run_id)
-    done = _response(run_id, model, "completed", last.fields["text"], last.fields["usage"])
-    return Whole(OpenAIReply(done), run_id)
+    return Whole(OpenAIReply(_ended(run_id, model, last)), run_id)
 
 
 async def _session(gateway: Gateway, asked: ResponsesRequest, agent_id: str, earlier: list[Said]) -> str:
@@ -140,15 +140,27 @@ async def _events(gateway: Gateway, run_id: str, model: str) -> AsyncIterator[by
             text = one.fields["text"]
             if rest := sent.rest(text):
                 yield event("response.output_text.delta", **place, delta=rest)
-            done = _response(run_id, model, "completed", text, one.fields["usage"])
+            done = _ended(run_id, model, one)
             yield event("response.output_text.done", **place, text=text)
             yield event("response.content_part.done", **place, part=_text_part(text))
             yield event("response.output_item.done", output_index=0, item=done["output"][0])
-            yield event("response.completed", response=done)
+            yield event(f"response.{done['status']}", response=done)
         elif one.state in ("error", "aborted"):
             failed = _response(run_id, model, "failed", None, None)
             failed["error"] = {"code": "server_error", "message": reason(one)}
             yield event("response.failed", response=failed)
+
+
+def _ended(run_id: str, model: str, last: ChatEvent) -> dict[str, Any]:
+    """A response whose turn was answered: whole, or as far as its model came."""
+    reasons = {"length": "max_output_tokens", "refused": "content_filter"}
+    reason = reasons.get(last.fields.get("finish", ""))
+    status = "completed" if reason is None else "incomplete"
+    done = _response(run_id, model, status, last.fields["text"], last.fields["usage"])
+    if reason is not None:
+        done["incomplete_details"] = {"reason": reason}
+        done["output"][0]["status"] = status
+    return done
 
 
 def _response(run_id: str, model: str, status: str, text: str | None, usage: Any) -> dict[str, Any]:

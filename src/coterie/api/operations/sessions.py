@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from coterie.api.operation import Delete, Get, Patch, Post, operation
 from coterie.api.shapes import (
@@ -25,6 +25,7 @@ from coterie.api.watching import Watching
 from coterie.core.agent import Text
 from coterie.core.message import Message, Origin, Role
 from coterie.core.session import Kind, Session
+from coterie.core.text import all_storable
 from coterie.engine.gateway import Gateway
 from coterie.engine.memory.text import Format
 from coterie.engine.turns.sessions import message_payload
@@ -61,7 +62,9 @@ class SessionPin(SessionChange):
 class SessionPatch(SessionChange):
     name: Name | None = None
     pinned: Flag | None = None
-    attributes: dict[str, Any] | None = Field(None, description="Merged; a null value removes a key.")
+    attributes: Annotated[dict[str, Any], AfterValidator(all_storable)] | None = Field(
+        None, description="Merged; a null value removes a key."
+    )
     model: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="<provider>/<model>; empty: the agent's own."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,8 @@ from coterie.engine.turns.turns import Claimed, Turns
 from coterie.engine.turns.waiting import Waiting
 
 CALLS_PER_REPLY = 64
+CUT_SHORT = ("length", "refused")
+"""Ends of a reply that people are to know of."""
 
 Approver = Callable[["ActiveTurn", ToolCall, Decision], Awaitable[Decision]]
 """Asks a person about one call, and says what they said."""
@@ -140,7 +142,7 @@ class ActiveTurn:
     async def _commit_reply(self, reply: Reply) -> None:
         text = reply_text(reply)
         message = self.transcript.distinct(
-            draft(self.job, "assistant", "agent", text, parts=reply.parts, meta=self._answerer.remarks)
+            draft(self.job, "assistant", "agent", text, parts=reply.parts, meta=self._remarks(reply))
         )
         too_many = message.tool_calls[CALLS_PER_REPLY:]
         if too_many:
@@ -158,6 +160,13 @@ class ActiveTurn:
             final=None if message.tool_calls else message,
         )
         self.live.reply_committed()
+
+    def _remarks(self, reply: Reply) -> Mapping[str, Any] | None:
+        """What is said of the reply beside it: also that it ended before its end."""
+        said = dict(self._answerer.remarks or {})
+        if reply.finish in CUT_SHORT:
+            said["finish"] = reply.finish
+        return said or None
 
     # Other ways to go on or to end
 

@@ -9,19 +9,21 @@ from coterie.core.agent import MAIN
 from coterie.core.clock import now_iso
 from coterie.core.message import Message, Origin, Role, ToolCall
 from coterie.core.steering import STOPPED
+from coterie.core.text import all_storable, storable
 from coterie.core.turn import TurnJob
 
 
 def draft(job: TurnJob, role: Role, origin: Origin, text: str, **more: Any) -> Message:
+    """What a model or a tool said is mended here: the transcript in memory is the one that is stored."""
     return Message(
         id=uuid.uuid4().hex,
         role=role,
         origin=origin,
-        text=text,
+        text=storable(text),
         agent_id=job.agent_id or MAIN,
         run_id=job.run_id,
         created_at=now_iso(),
-        **more,
+        **all_storable(more),
     )
 
 

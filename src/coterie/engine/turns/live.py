@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from coterie.core.events import LAST, ChatEvent, ChatState
+from coterie.core.text import all_storable
 from coterie.engine.events import Events
 
 
@@ -26,6 +27,7 @@ class LiveTurn:
         self.state: ChatState = "queued"
 
     def emit(self, state: ChatState, **fields: Any) -> None:
+        fields = all_storable(fields)  # as it will stand in the history
         if state == "delta":
             self.text += fields["text"]
         elif state == "thinking":

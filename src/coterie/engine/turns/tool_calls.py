@@ -14,7 +14,15 @@ from coterie.core.errors import CoterieError
 from coterie.core.fence import OPEN, Fences
 from coterie.core.message import ResultPart, TextPart, ToolCall
 from coterie.core.policy import Decision
-from coterie.core.tool import Colleagues, KeptResult, ToolContext, ToolError, ToolInputError, result_text
+from coterie.core.tool import (
+    Colleagues,
+    KeptResult,
+    ToolContext,
+    ToolError,
+    ToolInputError,
+    bounded,
+    result_text,
+)
 from coterie.core.turn import TurnJob
 from coterie.engine.memory.memories import Memories
 from coterie.engine.memory.recall import TurnMemory
@@ -59,8 +67,7 @@ class ToolCalls:
         fences = Fences()
         parts, ok = await self._outcome(turn, call, fences)
         await turn.waiting.go_on()  # the tool may have failed while it waited
-        # Half a character has no place in any store.
-        text = result_text(parts).encode("utf-8", "replace").decode()
+        text = result_text(parts)
         more = tuple(part for part in parts if not isinstance(part, TextPart))
         took = int((time.monotonic() - started) * 1000)
         return ToolResult(call, text, ok, took, more, tuple(fences.marks))
@@ -72,7 +79,7 @@ class ToolCalls:
         try:
             async with asyncio.timeout(TOOL_SECONDS) as limit:
                 turn.waiting.clock = ToolClock(limit)
-                return await tool.call(self._context(turn, call.id, fences), call.arguments), True
+                return bounded(await tool.call(self._context(turn, call.id, fences), call.arguments)), True
         except ToolInputError as error:
             problem = f"invalid_arguments: {error.message}"
         except ToolError as error:
@@ -87,7 +94,7 @@ class ToolCalls:
             problem = f"{type(error).__name__}: {str(error)[:500]}"
         finally:
             turn.waiting.clock = None
-        return [TextPart(f"error: {problem}")], False
+        return bounded([TextPart(f"error: {problem}")]), False
 
     def _context(self, turn: Calling, call_id: str, fences: Fences) -> ToolContext:
         brain, session, job = turn.brain, turn.session, turn.job

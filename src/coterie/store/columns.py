@@ -1,0 +1,54 @@
+"""How text comes into the database, wherever it is from: mended, so that no other place has to think of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Dialect, Engine, Text, event
+from sqlalchemy.exc import DontWrapMixin
+from sqlalchemy.types import TypeDecorator
+
+from coterie.core.errors import InvalidRequest
+from coterie.core.text import all_storable, is_storable, storable
+
+
+class NotAKey(InvalidRequest, DontWrapMixin):
+    """Mended, it would be the name of something else."""
+
+
+class Key(TypeDecorator[str]):
+    """Text that names something. What cannot be kept as it is names nothing, and is refused."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is not None and not is_storable(value):
+            raise NotAKey(f"{storable(value)[:100]!r} names nothing: a name must be Unicode text without NUL")
+        return value
+
+
+def json_text(value: Any) -> str:
+    """A value as a column of JSON holds it. There a NUL is escaped, and nobody further down would see it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(all_storable(value), ensure_ascii=False) if "\\u0000" in text else text
+
+
+def mend_parameters(engine: Engine) -> None:
+    """Every statement passes here with everything that it carries."""
+
+    @event.listens_for(engine, "before_cursor_execute", retval=True)
+    def mend(
+        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> tuple[str, Any]:
+        rows = parameters if many else (parameters,)
+        if all(map(_is_fine, rows)):
+            return statement, parameters
+        mended = [all_storable(row) for row in rows]
+        return statement, mended if many else mended[0]
+
+
+def _is_fine(row: Any) -> bool:
+    values = row.values() if isinstance(row, dict) else row or ()
+    return all(is_storable(value) for value in values if type(value) is str)
