@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Unavailable
-from coterie.store import schema
+from coterie.store import full_text, schema
 from coterie.store.transaction import Transaction
 from coterie.store.vectors import VectorCache
 
@@ -234,6 +234,7 @@ def _sqlite(file: Path) -> Engine:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten, not only unlinked
+        full_text.prepare(connection)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
