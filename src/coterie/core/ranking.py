@@ -21,7 +21,7 @@ from coterie.core.words import STOP_WORDS, asked, folded, sentences, split
 MAX_WORDS = 48
 """Words of a question that are looked up."""
 FOCUS_WORDS = 16
-"""Of a long message: how many words of what it asks count by themselves."""
+"""Of each sentence that may be what a long message asks."""
 LONGEST_QUESTION = 32_000
 """Characters of a message that are read, most of them from its end."""
 WINDOW = 3
@@ -57,8 +57,8 @@ class Question:
     forms: Mapping[str, tuple[str, ...]]
     """Its telling words, each once, with the words of the index that each means."""
     times: tuple[Span, ...] = ()
-    focus: frozenset[str] = frozenset()
-    """Of a long message, the words of what it asks: whatever answers that is near enough."""
+    focus: tuple[frozenset[str], ...] = ()
+    """Of a long message, the words of each sentence that may be what it asks: what answers one is near enough."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -75,26 +75,27 @@ class Question:
         forms = asked(text)
         if len(forms) <= MAX_WORDS:
             return cls(forms, spans(text, today))
-        point = point_of(text)
-        focus = [word for word in asked(point) if word in forms][-FOCUS_WORDS:]
-        return cls(forms, spans(point, today), frozenset(focus))
+        points = points_of(text)
+        focus = (frozenset(list(asked(point))[-FOCUS_WORDS:]) & forms.keys() for point in points)
+        return cls(forms, spans(" ".join(points), today), tuple(filter(None, focus)))
 
     def narrowed(self, found_in: Mapping[str, int], most: int = MAX_WORDS) -> Question:
         """Its most telling words: what it asks first, then what fewest have."""
         if len(self.forms) <= most:
             return self
+        point = frozenset[str]().union(*self.focus)
         telling = sorted(
-            (word for word in self.forms if word in self.focus or found_in.get(word)),
-            key=lambda word: (word not in self.focus, found_in.get(word, 0)),
+            (word for word in self.forms if word in point or found_in.get(word)),
+            key=lambda word: (word not in point, found_in.get(word, 0)),
         )[:most]
         return Question({word: self.forms[word] for word in telling}, self.times, self.focus)
 
 
-def point_of(text: str) -> str:
-    """What a long message asks: its first and last questions, or else how it begins and ends."""
+def points_of(text: str) -> list[str]:
+    """What a long message may ask: its first and last questions, or else how it begins and ends."""
     every = list(sentences(text))
     asking = [one for one in every if one.endswith(("?", "？", "؟"))] or every
-    return " ".join(dict.fromkeys([*asking[:1], *asking[-2:]]))
+    return list(dict.fromkeys([*asking[:1], *asking[-2:]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +271,11 @@ def _by_words(
 
     rarity = np.array([known.rarity(word) for word in question.forms])
     groups = list(question.forms.values())
-    counts = np.array([[_count(p.terms.counts, forms) for forms in groups] for p in passages], np.float64)
-    counts = counts.reshape(len(passages), len(groups))
+    counts = np.zeros((len(passages), len(groups)))
+    for place, forms in enumerate(groups):
+        for form in forms:
+            here = [p.terms.counts.get(form, 0) for p in passages]
+            np.maximum(counts[:, place], here, out=counts[:, place])
     lengths = np.array([float(p.terms.length) for p in passages])
     mine, close, long = counts > 0, counts, lengths
     if around is not None:
@@ -281,20 +285,14 @@ def _by_words(
         np.add.at(close, here, share[:, None] * counts[there])
         np.add.at(long, here, share * lengths[there])
     room = SATURATION * (1 - LENGTH + LENGTH * long / (long.mean() or 1.0))
-    with np.errstate(invalid="ignore"):
-        parts = np.nan_to_num(close * (SATURATION + 1) / (close + room[:, None]))
+    # An empty passage has no room, and no words either.
+    parts = close * (SATURATION + 1) / (close + np.maximum(room, 1e-9)[:, None])
     covered = (mine @ rarity) / (rarity.sum() or 1.0)
     nearly = np.maximum(covered, 0.7 * ((close > 0) @ rarity) / (rarity.sum() or 1.0))
-    if question.focus:
-        point = rarity * [word in question.focus for word in question.forms]
+    for focus in question.focus:
+        point = rarity * [word in focus for word in question.forms]
         nearly = np.maximum(nearly, (mine @ point) / (point.sum() or 1.0))
     return parts @ rarity, covered, nearly
-
-
-def _count(counts: Mapping[str, int], forms: tuple[str, ...]) -> int:
-    if len(forms) == 1:
-        return counts.get(forms[0], 0)
-    return max(counts.get(form, 0) for form in forms)
 
 
 def _nothing(passages: Sequence[Passage]) -> tuple[Any, Any, Any]:

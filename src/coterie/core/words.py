@@ -142,10 +142,9 @@ def asked(text: str) -> dict[str, tuple[str, ...]]:
                 found[part] = (part,)
             continue
         forms = _forms(word, languages or tuple(FUNCTION_WORDS))
-        if any(word in some for some in fillers) or (
-            len(word) == 1 and word.isascii() and not word.isdigit() and word not in single
-        ):
-            if len(word) > 1:
+        alone = len(word) == 1 and word.isascii() and not word.isdigit() and word not in single
+        if alone or len(word) > LONGEST_WORD or any(word in some for some in fillers):
+            if not alone:
                 spare[word] = forms
         else:
             found[word] = forms

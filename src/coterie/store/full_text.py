@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, text
 
+from coterie.core.agent import MAIN
 from coterie.core.audience import ONCE, is_once, is_outside
 from coterie.core.memory import Filters, Reader
 from coterie.core.ranking import Terms, asks, speakers
@@ -416,23 +417,34 @@ def _name(owner: str) -> str:
 def visible_sql(reader: Reader, table: str = "", *, sqlite: bool) -> tuple[str, dict[str, Any]]:
     """The reader's filter over the index, as SQL."""
     dot = f"{table}." if table else ""
+    return _seen_sql(reader, f"NOT {dot}private", f"{dot}private", f"{dot}owner", f"{dot}audience", sqlite)
+
+
+def visible_rows_sql(reader: Reader, *, sqlite: bool) -> tuple[str, dict[str, Any]]:
+    """The same over `memories AS m`. Rows from before there were owners and scopes are main's, for everybody."""
+    owner = f"coalesce(m.agent_id, '{MAIN}')"
+    shared = "coalesce(m.scope, 'global') = 'global'"
+    return _seen_sql(reader, shared, "m.scope = 'private'", owner, "m.audience", sqlite)
+
+
+def _seen_sql(
+    reader: Reader, shared: str, private: str, owner: str, audience: str, sqlite: bool
+) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {}
-    seen = f"NOT {dot}private"
+    seen = shared
     if reader.owners is not None:
         if sqlite:
-            seen += f" AND {dot}owner IN (SELECT value FROM json_each(:owners))"
+            seen += f" AND {owner} IN (SELECT value FROM json_each(:owners))"
             values["owners"] = json.dumps(reader.owners)
         else:
-            seen += f" AND {dot}owner = ANY(:owners)"
+            seen += f" AND {owner} = ANY(:owners)"
             values["owners"] = list(reader.owners)
     if reader.agent_id is not None:
-        seen = f"({seen}) OR ({dot}private AND {dot}owner = :me)"
+        seen = f"({seen}) OR ({private} AND {owner} = :me)"
         values["me"] = reader.agent_id
     if is_outside(reader.audience):
-        own = f"{dot}audience = :audience"
-        seen = (
-            f"({seen}) AND ({own} OR {dot}audience IS NULL)" if reader.with_owners else f"({seen}) AND {own}"
-        )
+        own = f"{audience} = :audience"
+        seen = f"({seen}) AND ({own} OR {audience} IS NULL)" if reader.with_owners else f"({seen}) AND {own}"
         values["audience"] = reader.audience
     return seen, values
 

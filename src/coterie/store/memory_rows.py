@@ -38,7 +38,8 @@ _COLUMNS = (
     _m.c.id, _m.c.agent_id, _m.c.scope, _m.c.content, _m.c.tags_json, _m.c.thread, _m.c.source_ref, _m.c.file,
     _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by, _m.c.audience,
 )  # fmt: skip
-_NUMBERED = select(_i.c.number, *_COLUMNS).join(_m, _m.c.id == _i.c.memory_id)
+_KEYS = tuple(column.name for column in _COLUMNS)
+_NAMES = ", ".join(f"m.{name}" for name in _KEYS)
 BATCH = 500
 
 
@@ -254,8 +255,7 @@ class MemoryRows:
         """Those that stand beside these in their threads, as far as the reader may see them."""
         source, value = full_text.numbers_sql(self._connection, numbers)
         seen, values = full_text.visible_sql(reader, "n", sqlite=self._is_sqlite)
-        # SQLite keeps to the order of a cross join; left to choose, it reads every row that can be seen.
-        join = "CROSS JOIN" if self._is_sqlite else "JOIN"
+        join = self._join
         rows = full_text.run(
             self._connection,
             f"SELECT DISTINCT n.number FROM {source} {join} memory_index AS i ON i.number = j.value"
@@ -272,8 +272,7 @@ class MemoryRows:
         missing = [number for number in numbers if number not in found]
         if missing:
             columns = "i.number, i.owner, i.private, i.thread, i.place, i.moment, f.words"
-            join = "CROSS JOIN" if self._is_sqlite else "JOIN"
-            more = f" {join} memories_fts AS f ON f.rowid = i.number"
+            more = f" {self._join} memories_fts AS f ON f.rowid = i.number"
             for row in self._listed(reader, missing, columns, join=more):
                 number, owner, private, thread, place, moment, words = row
                 terms, names, pinned = full_text.read_entry(words, owner, private)
@@ -282,9 +281,11 @@ class MemoryRows:
         return found
 
     def numbered(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Memory]:
-        """Memories by their numbers, of those that the reader may see."""
-        query = _NUMBERED.where(_i.c.number.in_(numbers), _visible(reader), _visible_rows(reader))
-        return {int(row.number): _memory(row) for row in self._connection.execute(query)}
+        """Memories by their numbers, of those that the reader may see: by the index, and by their own rows."""
+        join = f" {self._join} memories AS m ON m.id = i.memory_id"
+        seen, values = full_text.visible_rows_sql(reader, sqlite=self._is_sqlite)
+        rows = self._listed(reader, numbers, f"i.number, {_NAMES}", f" AND ({seen})", values, join)
+        return {row[0]: _read(dict(zip(_KEYS, row[1:], strict=True))) for row in rows}
 
     def allowed(self, numbers: Sequence[int], filters: Filters) -> set[int]:
         """Those that the filters let through."""
@@ -300,6 +301,11 @@ class MemoryRows:
     def _is_sqlite(self) -> bool:
         return self._connection.dialect.name == "sqlite"
 
+    @property
+    def _join(self) -> str:
+        """SQLite keeps to the order of a cross join; left to choose, it reads every row that can be seen."""
+        return "CROSS JOIN" if self._is_sqlite else "JOIN"
+
     def _listed(
         self,
         reader: Reader,
@@ -312,10 +318,9 @@ class MemoryRows:
         """Columns of these rows of the index, of those that the reader may see."""
         source, value = full_text.numbers_sql(self._connection, numbers)
         seen, values = full_text.visible_sql(reader, "i", sqlite=self._is_sqlite)
-        first = "CROSS JOIN" if self._is_sqlite else "JOIN"
         return full_text.run(
             self._connection,
-            f"SELECT {columns} FROM {source} {first} memory_index AS i ON i.number = j.value{join}"
+            f"SELECT {columns} FROM {source} {self._join} memory_index AS i ON i.number = j.value{join}"
             f" WHERE ({seen}){where}",
             {"numbers": value, **values, **(more or {})},
         )
@@ -516,14 +521,18 @@ def _narrowed(filters: Filters) -> ColumnElement[bool]:
 
 def _memory(row: Any, scope: Any = None) -> Memory:
     """Rows from before there were owners and scopes read as main's, for everybody."""
+    return _read(row._mapping, scope)
+
+
+def _read(row: Mapping[str, Any], scope: Any = None) -> Memory:
     return _MEMORY.read(
-        row._mapping,
-        id=str(row.id),
-        agent_id=owner_of(row.agent_id),
-        scope=scope or row.scope or "global",
-        created_at=str(row.created_at or ""),
-        updated_at=str(row.updated_at or row.created_at or ""),
-        audience=row.audience or OWNER,
+        row,
+        id=str(row["id"]),
+        agent_id=owner_of(row["agent_id"]),
+        scope=scope or row["scope"] or "global",
+        created_at=str(row["created_at"] or ""),
+        updated_at=str(row["updated_at"] or row["created_at"] or ""),
+        audience=row["audience"] or OWNER,
     )
 
 

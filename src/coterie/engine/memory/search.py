@@ -15,7 +15,7 @@ from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
-from coterie.core.ranking import MAX_WORDS, Known, Passage, Question, Ranked, Terms, distinct, point_of, rank
+from coterie.core.ranking import MAX_WORDS, Known, Passage, Question, Ranked, Terms, distinct, points_of, rank
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
@@ -200,7 +200,7 @@ class MemorySearch:
         embedder = self._embedder()
         if embedder is None or not (patient or embedder.ready):
             return None, ""
-        text = query if not question.focus else point_of(query)
+        text = " ".join(points_of(query)) if question.focus else query
         if embedder.averages:
             words = [
                 word
