@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from coterie.app import opened
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
@@ -424,16 +425,13 @@ def test_what_one_forgets_leaves_the_vectors_of_others_in_place(house: Open) -> 
         assert "the automobile is crimson" in texts(gateway, "rose", "car colour", **ask)
         gateway.memories.as_("rose").forget(gone)
         gateway.memories.as_("rose").update(kept, content="the bicycle is green now")
-        read: list[str] = []
-        with gateway.store.read() as tx:
-            engine = tx.connection.engine
-        event.listen(engine, "before_cursor_execute", lambda *call: read.append(str(call[3])))
+        with gateway.store.write() as tx:
+            # What the tables hold is not looked at again: it was read once, and nothing of it changed.
+            tx.connection.execute(text("UPDATE memory_index SET vector = NULL WHERE owner = 'dot'"))
         assert "the sailing vessel is azure" in texts(gateway, "dot", "boat colour", **ask)
         found = texts(gateway, "rose", "car bike colour", **ask)
         assert "the automobile is crimson" not in found
         assert "the bicycle is green now" in found
-        begun = [values for values in read if "'last': -1" in values and "'owner'" in values]
-        assert not begun  # no part is read from its beginning again
 
 
 def test_a_change_that_is_taken_back_takes_nothing_out_of_the_vectors(house: Open) -> None:
@@ -479,16 +477,23 @@ OLDER_WORDS = {
 
 
 def test_an_older_store_is_indexed_anew_and_says_how_far_it_is(
-    house: Open, caplog: pytest.LogCaptureFixture
+    house: Open,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     with house() as gateway:
         gateway.memories.as_("dot").import_(
             {"content": f"лодка номер {n}", "scope": "private"} for n in range(6_000)
         )
         with gateway.store.write() as tx:
-            for statement in OLDER_WORDS[tx.connection.dialect.name]:
+            kind = tx.connection.dialect.name
+            for statement in OLDER_WORDS[kind]:
                 tx.connection.exec_driver_sql(statement)
             tx.connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0008'")
+    if kind == "postgresql":
+        programs = request.getfixturevalue("postgres_server").programs  # the backup needs its pg_dump
+        monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     with caplog.at_level("INFO", "coterie.store"), house() as gateway:
         assert "лодка номер 4321" in texts(gateway, "dot", "лодки 4321", mode="text")
         assert texts(gateway, "rose", "лодки 4321") == set()

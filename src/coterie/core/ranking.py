@@ -112,7 +112,7 @@ class Terms:
         return cls(Counter(words), len(words), asks(text))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a search makes hundreds
 class Passage:
     """A candidate, or a neighbour of one."""
 
@@ -158,8 +158,9 @@ def rank(
     *,
     text: bool = True,
     vectors: bool = True,
+    most: int | None = None,
 ) -> list[Ranked]:
-    """Best first. What neither words nor meaning nor time speak for is left out."""
+    """Best first, at most so many. What neither words nor meaning nor time speak for is left out."""
     if not passages:
         return []
     import numpy as np
@@ -178,33 +179,30 @@ def rank(
         scores += known_meaning * (MEANING if text else 1.0) * meaning / meaning.max()
     alike = (similar > (UNLIKE if text else 0.0)) & vectors
     near_enough = (nearly >= 0.4) | (similar >= 0.5)
-    found: list[tuple[Passage, Ranked]] = []
-    facts = zip(
-        passages,
-        scores.tolist(),
-        words.tolist(),
-        covered.tolist(),
-        alike.tolist(),
-        near_enough.tolist(),
-        strict=True,
-    )
-    for passage, score, by_words, own_words, by_meaning, strong in facts:
-        timely = bool(question.times) and any(span.holds(passage.moment) for span in question.times)
-        if not (by_words or by_meaning or timely):
-            continue
-        score += TIME * timely + PINNED * passage.pinned + OWN * passage.own
-        if passage.terms.asks and text:
-            score -= QUESTION
+    timely = np.array([_is_timely(passage, question.times) for passage in passages])
+    scores += TIME * timely
+    scores += PINNED * np.array([passage.pinned for passage in passages])
+    scores += OWN * np.array([passage.own for passage in passages])
+    if text:
+        scores -= QUESTION * np.array([passage.terms.asks for passage in passages])
+    rounded = scores.round(6).tolist()
+    order = np.flatnonzero((words > 0) | alike | timely).tolist()
+    order.sort(key=lambda place: passages[place].moment, reverse=True)
+    order.sort(key=rounded.__getitem__, reverse=True)
+    found: list[Ranked] = []
+    for place in order[:most]:
         via: tuple[Via, ...] = (
-            *(("text",) if own_words else ("near",) if by_words else ()),
-            *(("vector",) if by_meaning else ()),
-            *(("time",) if timely else ()),
+            *(("text",) if covered[place] else ("near",) if words[place] else ()),
+            *(("vector",) if alike[place] else ()),
+            *(("time",) if timely[place] else ()),
         )
-        strong = strong or (timely and not question.forms)
-        found.append((passage, Ranked(passage.key, round(score, 6), via, strong)))
-    found.sort(key=lambda one: one[0].moment, reverse=True)
-    found.sort(key=lambda one: one[1].score, reverse=True)
-    return [ranked for _, ranked in found]
+        strong = bool(near_enough[place] or (timely[place] and not question.forms))
+        found.append(Ranked(passages[place].key, rounded[place], via, strong))
+    return found
+
+
+def _is_timely(passage: Passage, times: Sequence[Span]) -> bool:
+    return bool(times) and any(span.holds(passage.moment) for span in times)
 
 
 def same(one: str, other: str) -> bool:

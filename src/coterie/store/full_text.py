@@ -116,7 +116,19 @@ def _index_memories(connection: Connection) -> None:
         " WHERE i.number > :last ORDER BY i.number LIMIT :limit"
     )
     for rows in _paged(connection, query, "memories", "memory_index"):
-        put(connection, [entry_of(row.number, row._mapping, row._mapping) for row in rows])
+        put(
+            connection,
+            [
+                entry_of(
+                    row.number,
+                    row._mapping,
+                    row.content,
+                    json.loads(row.tags_json or "[]"),
+                    row.pinned_at is not None,
+                )
+                for row in rows
+            ],
+        )
 
 
 def _index_messages(connection: Connection) -> None:
@@ -144,21 +156,23 @@ def _paged(connection: Connection, query: str, what: str, table: str) -> Iterato
             log.info("indexing %s anew: %d of %d", what, done, total)
 
 
-def entry_of(number: int, index: Mapping[str, Any], memory: Mapping[str, Any]) -> dict[str, Any]:
-    """What is indexed of one memory: a row of `memory_index`, and the memory's content, tags and pin."""
-    content = str(memory["content"])
+def entry_of(
+    number: int, index: Mapping[str, Any], content: str, tags: Sequence[str], pinned: bool
+) -> dict[str, Any]:
+    """What is indexed of one memory, with its row of `memory_index`."""
     facts = [f"~{name}" for name in sorted(speakers([content]))]
     if asks(content):
         facts.append(_ASKS)
-    if memory["pinned_at"] is not None:
+    if pinned:
         facts.append(_PINNED)
+    more = list(tokens(index["moment"]))
     return {
         "rowid": number,
         "owner": str(index["owner"]),
         "private": bool(index["private"]),
-        "audience": index.get("audience"),
+        "audience": index["audience"],
         "said": folded(content),
-        "more": [*folded(" ".join(json.loads(memory["tags_json"] or "[]"))), *tokens(index["moment"])],
+        "more": [*folded(" ".join(tags)), *more] if tags else more,
         "facts": facts,
     }
 
@@ -251,8 +265,9 @@ def find(
 
 def run(connection: Connection, statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
     """A statement with named values, by the shortest way: a search has no time to lose."""
-    if connection.dialect.name == "sqlite":
-        return connection.exec_driver_sql(statement, dict(values)).fetchall()
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        return driver.execute(statement, values).fetchall()
     return connection.execute(text(statement), values).fetchall()
 
 

@@ -411,7 +411,9 @@ class MemoryRows:
         full_text.put(
             self._connection,
             [
-                full_text.entry_of(row["number"], row, _values(memory))
+                full_text.entry_of(
+                    row["number"], row, memory.content, memory.tags, memory.pinned_at is not None
+                )
                 for row, (memory, _) in zip(rows, entries, strict=True)
             ],
         )

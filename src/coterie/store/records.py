@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Boolean, Table
+from sqlalchemy import Boolean, RowMapping, Table
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Record(Generic[T]):
             found[column] = json.dumps(part, ensure_ascii=False) if needed else None
         return found
 
-    def read(self, row: Mapping[str, Any], prefix: str = "", **more: Any) -> T:
+    def read(self, row: RowMapping | Mapping[str, Any], prefix: str = "", **more: Any) -> T:
         """From a row's mapping, whose columns may carry the table's name; `more` is what other columns add up to."""
         found = {
             name: bool(row[prefix + column]) if is_flag else row[prefix + column]

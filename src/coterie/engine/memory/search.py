@@ -32,12 +32,14 @@ PAIRS = 6
 COUNTED = 200
 """Up to how many a word of a long message is counted, to tell which words are its most telling."""
 COUNTED_WORDS = 400
-CANDIDATES = 100
+CANDIDATES = 60
 """Of those that words and meaning bring up, how many are looked at closely."""
-NEAREST = 60
+NEAREST = 40
 SMALL = 1_000
 """So few memories are counted at every search."""
 COUNT_SECONDS = 30
+DUPLICATES = 5
+"""Of how many near-duplicates each hit may be the best."""
 MESSAGES_PER_WORD = 500
 MESSAGES = 50
 AROUND = 2
@@ -98,7 +100,14 @@ class MemorySearch:
             passages = [
                 _passage(reader, number, entry, similar.get(number)) for number, entry in entries.items()
             ]
-            ranked = rank(question, passages, known, text=mode != "vector", vectors=vector is not None)
+            ranked = rank(
+                question,
+                passages,
+                known,
+                text=mode != "vector",
+                vectors=vector is not None,
+                most=None if filters.any or without_file else limit * DUPLICATES,
+            )
             if filters.any:
                 allowed = tx.memories.allowed(list(entries), filters)
                 ranked = [one for one in ranked if one.key in allowed]
@@ -249,7 +258,6 @@ def _hits(
     tx: Transaction, reader: Reader, ranked: Sequence[Ranked], limit: int, without_file: str | None
 ) -> list[Hit]:
     """The rows of the best. Near-duplicates collapse into the best of them; their rows stay."""
-    ranked = ranked[: limit * 5]
     by_key = {int(one.key): one for one in ranked}
     memories: dict[int, Memory] = {}
 
