@@ -1,15 +1,16 @@
-"""Memories: search beside a bare FTS5 query, a small agent among a million strangers' rows, import, and size.
+"""Memories: search over HTTP beside a bare FTS5 query, a turn with many of them, a small agent among a million
+strangers' rows, import, and size.
 
-    python -m bench.memory [--markdown]
+    python -m bench.memory [--markdown] [--text FILE] [--up-to N]
 
-In one process, on SQLite, through the same handle that every door uses.
+On SQLite. Memories and questions are English (bench/text.py); bare queries and searches alternate, so that whatever
+else the machine does meets both. The bare query is on a plain connection of its own, with FTS5's own defaults.
 """
 
 from __future__ import annotations
 
-import random
+import argparse
 import sqlite3
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from bench.house import House, furnish, home_folder, message, mock_process
+from bench.line import Line
 from bench.row import Row, at_most, markdown, plain
+from bench.text import Prose
 from coterie.app import opened
 from coterie.core.memory import Memory
 from coterie.core.ports import Embedder
@@ -27,80 +31,105 @@ from tests.support.gateway import GatewayProcess
 
 NAME = "memory"
 
-MANY = 100_000
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+ABOVE_MS = 3
+"""What a search may take beyond a bare query, up to ten thousand memories."""
+TIMES = 3
+"""How many times as long as a bare query it may take at a hundred thousand."""
+MOST_MS = 100
+"""At a million."""
+TURNS = 60
 STRANGERS = 1_000_000
 SMALL = 100
 IMPORTED = 10_000
 QUESTIONS = 40
+ROUNDS = 3
 BATCH = 5_000
 AT = "2026-05-01T12:00:00Z"
 
 
-def words() -> list[str]:
-    """A vocabulary with common and rare words, as texts have."""
-    made = random.Random(1)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return ["".join(made.choices(letters, k=made.randint(3, 9))) for _ in range(20_000)]
+def run(file: Path | None = None, up_to: int = SIZES[-1]) -> list[Row]:
+    sizes = [size for size in SIZES if size <= up_to]
+    rows = [row for size in sizes for row in search(size, file)]
+    rows += turns(file)
+    if up_to >= STRANGERS:
+        rows += strangers(file)
+    return [*rows, *importing(file), *size(file)]
 
 
-WORDS = words()
+def questions(file: Path | None) -> list[str]:
+    asked = Prose(7, file)
+    return [asked.question() for _ in range(QUESTIONS)]
 
 
-def sentence(made: random.Random) -> str:
-    """Twenty words; the n-th word of the vocabulary comes about once in n."""
-    return " ".join(WORDS[min(int(made.paretovariate(0.6)), len(WORDS)) - 1] for _ in range(20))
+def search(count: int, file: Path | None) -> list[Row]:
+    """One agent's memories, asked for over HTTP."""
+    texts = Prose(2, file).sentences(count)
+    asked = questions(file)
+    with bare(texts) as connection, home_folder() as home:
+        with opened(Home(home)) as gateway:
+            fill(gateway, "main", texts, private=True)
+        process = GatewayProcess(home).wait()
+        try:
+            line = Line(f"{process.url}/api/memory/recall", {"Authorization": f"Bearer {process.token}"})
+            for question in asked:
+                line.ask({"query": question, "agentId": "main"})
+            alone, ours = [], []
+            for _ in range(ROUNDS):
+                for question in asked:
+                    line.refresh()
+                    alone.append(timed(lambda q=question: bare_query(connection, q)))
+                    ours.append(timed(lambda q=question: line.ask({"query": q, "agentId": "main"})))
+        finally:
+            process.stop()
+    what = f"search among {count:,} memories over HTTP"
+    figure = f"{median(ours):.1f} / {median(alone):.1f} ms bare"
+    above = median(ours) - median(alone)
+    if count <= 10_000:
+        return [at_most(f"{what}, above bare", figure, above, ABOVE_MS, "ms")]
+    if count <= 100_000:
+        return [at_most(f"{what} / bare", figure, median(ours) / median(alone), TIMES)]
+    return [at_most(what, figure, median(ours), MOST_MS, "ms")]
 
 
-def questions() -> list[str]:
-    made = random.Random(7)
-    return [" ".join(sentence(made).split()[:6]) for _ in range(QUESTIONS)]
-
-
-def run() -> list[Row]:
-    return [*search(), *strangers(), *importing(), *size()]
-
-
-def search() -> list[Row]:
-    """Among a hundred thousand memories of one agent."""
-    made = random.Random(2)
-    texts = [sentence(made) for _ in range(MANY)]
-    with bare(texts) as connection:
-        alone = [timed(lambda q=q: bare_query(connection, q)) for q in questions()]
-    with house(("dot",)) as gateway:
-        fill(gateway, "dot", texts, private=True)
-        handle = gateway.memories.as_("dot")
-        handle.recall("warm up")
-        ours = [timed(lambda q=q: handle.recall(q)) for q in questions()]
+def turns(file: Path | None) -> list[Row]:
+    """The same turns with ten thousand memories and with none."""
+    took: dict[str, list[float]] = {"none": [], "many": []}
+    with mock_process() as mock, home_folder() as home:
+        furnish(home, mock.url, ("main", "none", "many"))
+        with opened(Home(home)) as gateway:
+            fill(gateway, "many", Prose(2, file).sentences(10_000), private=True)
+        process = GatewayProcess(home).wait()
+        try:
+            line = House(process, mock).line()
+            for turn, question in enumerate((questions(file) * 2)[:TURNS]):
+                for agent in took:
+                    line.refresh()
+                    body = message(agent, f"u{turn % 4}", question)
+                    took[agent].append(timed(lambda body=body: line.ask(body)))
+        finally:
+            process.stop()
+    many, none = median(took["many"][10:]), median(took["none"][10:])
     return [
-        at_most(
-            "search among 100,000 memories / bare FTS5 query",
-            f"{median(ours):.1f} / {median(alone):.1f} ms",
-            median(ours) / median(alone),
-            5,
-        )
+        at_most("a turn with 10,000 memories / with none", f"{many:.1f} / {none:.1f} ms", many / none, 1.3)
     ]
 
 
-def strangers() -> list[Row]:
+def strangers(file: Path | None) -> list[Row]:
     """A hundred memories, alone and beside a million rows of others; then the million as global rows."""
-    made = random.Random(3)
-    own = [sentence(made) for _ in range(SMALL)]
+    made = Prose(3, file)
+    asked = questions(file)
+    own = made.sentences(SMALL)
+    others = made.sentences(STRANGERS)
     with house(("dot", "rose")) as gateway:
         fill(gateway, "dot", own, private=True)
-        alone, _ = small_agent(gateway)
-        for start in range(0, STRANGERS, BATCH):
-            others = [sentence(made) for _ in range(min(BATCH, STRANGERS - start))]
-            fill(gateway, "rose", others, private=True, vectors=False)
-        crowded, found = small_agent(gateway)
-        with gateway.store.write() as tx:
-            connection = tx.connection
-            connection.exec_driver_sql("UPDATE memories SET scope = 'global' WHERE agent_id = 'rose'")
-            connection.exec_driver_sql("UPDATE memory_index SET private = 0 WHERE owner = 'rose'")
-            connection.exec_driver_sql(
-                "UPDATE memories_fts SET part = 'shared0 x' WHERE rowid IN"
-                " (SELECT number FROM memory_index WHERE owner = 'rose')"
-            )
-        shared, _ = small_agent(gateway)
+        alone, _ = small_agent(gateway, asked, own)
+        fill(gateway, "rose", others, private=True)
+        crowded, found = small_agent(gateway, asked, own)
+    with house(("dot", "rose")) as gateway:
+        fill(gateway, "dot", own, private=True)
+        fill(gateway, "rose", others, private=False)
+        shared, _ = small_agent(gateway, asked, own)
     return [
         at_most(
             "small agent among 1,000,000 private rows of others / alone",
@@ -113,18 +142,17 @@ def strangers() -> list[Row]:
     ]
 
 
-def small_agent(gateway: Gateway) -> tuple[float, int]:
+def small_agent(gateway: Gateway, asked: Sequence[str], own: Sequence[str]) -> tuple[float, int]:
     handle = gateway.memories.as_("dot")
-    asked = questions()
     handle.recall("warm up")
-    took = [timed(lambda q=q: handle.recall(q, limit=10)) for q in asked]
-    return median(took), min(len(handle.recall(f"{q} {WORDS[0]} {WORDS[1]}", limit=10)) for q in asked)
+    took = [min(timed(lambda q=q: handle.recall(q, limit=10)) for _ in range(ROUNDS)) for q in asked]
+    telling = " ".join(own[:3])
+    return median(took), min(len(handle.recall(f"{q} {telling}", limit=10)) for q in asked)
 
 
-def importing() -> list[Row]:
+def importing(file: Path | None) -> list[Row]:
     """Ten thousand rows, beside a bare insert of the same and the embedding alone."""
-    made = random.Random(5)
-    texts = [sentence(made) for _ in range(IMPORTED)]
+    texts = Prose(5, file).sentences(IMPORTED)
     started = time.perf_counter()
     with bare(texts):
         inserted = time.perf_counter() - started
@@ -163,16 +191,16 @@ class Watched:
         return found
 
 
-def size() -> list[Row]:
+def size(file: Path | None) -> list[Row]:
     """The gateway before and after its first search."""
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as folder:
         gateway = GatewayProcess(Path(folder) / "home").wait()
         try:
             with gateway.http() as client:
                 before = resident(gateway.process.pid)
-                lines = "".join(f'{{"content": "{sentence(random.Random(n))}"}}\n' for n in range(500))
+                lines = "".join(f'{{"content": "{text}"}}\n' for text in Prose(6, file).sentences(500))
                 client.post("/api/memory/import", content=lines.encode()).raise_for_status()
-                for question in questions():
+                for question in questions(file):
                     client.get("/memory/search", params={"q": question}).raise_for_status()
                 after = resident(gateway.process.pid)
         finally:
@@ -225,16 +253,18 @@ def house(agents: Sequence[str]) -> Iterator[Gateway]:
         yield gateway
 
 
-def fill(gateway: Gateway, agent: str, texts: Sequence[str], *, private: bool, vectors: bool = True) -> None:
-    """Straight into the store, in large transactions."""
+def fill(gateway: Gateway, agent: str, texts: Sequence[str], *, private: bool) -> None:
+    """Straight into the store, in large transactions. Beyond the first, batches repeat its vectors: how long a search
+    takes does not depend on what is in them."""
     embedder = gateway.memories.embedder
     assert embedder is not None
+    made: list[bytes] = []
     for start in range(0, len(texts), BATCH):
         some = texts[start : start + BATCH]
-        made = embedder.embed(some) if vectors else [None] * len(some)
+        made = made or embedder.embed(some)
         rows = [
             Memory(
-                id=f"{agent}-{time.monotonic_ns()}-{number}",
+                id=f"{agent}-{start + number}",
                 agent_id=agent,
                 scope="private" if private else "global",
                 content=content,
@@ -244,18 +274,15 @@ def fill(gateway: Gateway, agent: str, texts: Sequence[str], *, private: bool, v
             for number, content in enumerate(some)
         ]
         with gateway.store.write() as tx:
-            tx.memories.add(rows, made, embedder.name)
+            tx.memories.add(rows, made[: len(rows)], embedder.name)
 
 
 def timed(work: object) -> float:
-    """Milliseconds of the best of three."""
+    """Milliseconds."""
     assert callable(work)
-    took = []
-    for _ in range(3):
-        started = time.perf_counter()
-        work()
-        took.append((time.perf_counter() - started) * 1000)
-    return min(took)
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000
 
 
 def resident(pid: int) -> float:
@@ -265,8 +292,13 @@ def resident(pid: int) -> float:
 
 
 def main() -> None:
-    rows = run()
-    print(markdown(rows) if "--markdown" in sys.argv else plain(rows))
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="the table for a page")
+    parser.add_argument("--text", type=Path, help="a file of English to take words from")
+    parser.add_argument("--up-to", type=int, default=SIZES[-1], help="memories, at most")
+    given = parser.parse_args()
+    rows = run(given.text, given.up_to)
+    print(markdown(rows) if given.markdown else plain(rows))
 
 
 if __name__ == "__main__":

@@ -804,6 +804,9 @@ def run_rows(home: Path, query: str) -> list[Any]:
 
 OLDER = {
     "sqlite": """
+CREATE VIRTUAL TABLE memories_fts USING fts5(content, more, part,
+    tokenize = 'porter unicode61 remove_diacritics 2')
+---
 CREATE VIRTUAL TABLE messages_fts USING fts5(content, agent_id, content = 'messages', content_rowid = 'number',
     tokenize = 'porter unicode61 remove_diacritics 2')
 ---
@@ -815,6 +818,9 @@ CREATE TRIGGER messages_lost AFTER DELETE ON messages WHEN old.role IN ('user', 
     VALUES ('delete', old.number, old.content, old.agent_id); END
 """,
     "postgresql": """
+CREATE TABLE memories_fts (rowid BIGINT PRIMARY KEY, owner TEXT NOT NULL, private BOOLEAN NOT NULL,
+    words TSVECTOR NOT NULL)
+---
 CREATE TABLE messages_fts (id TEXT PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
     agent_id TEXT NOT NULL, created_at TEXT NOT NULL, words TSVECTOR NOT NULL)
 ---
@@ -825,8 +831,6 @@ CREATE FUNCTION messages_found() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 ---
 CREATE TRIGGER messages_found AFTER INSERT ON messages
     FOR EACH ROW WHEN (new.role IN ('user', 'assistant')) EXECUTE FUNCTION messages_found()
----
-ALTER TABLE memories_fts DROP COLUMN audience
 """,
 }
 """The full text as it was before there were audiences."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -540,6 +541,174 @@ def test_no_write_of_an_import_is_large(house: Open) -> None:
         assert handle.import_(entries).added == 3_008
         event.remove(engine, "before_cursor_execute", watch)
     assert len(rows) > 5
+
+
+FILLER = " ".join(f"Section {n} of the quarterly minutes covers budget{n} and staff{n}." for n in range(400))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        f"{FILLER} What colour is the kayak?",
+        f"What colour is the kayak? {FILLER}",
+        f"{FILLER} What colour is the kayak? Thank you very much for looking.",
+        f"{FILLER}\nkayak colour",
+        "x" * 100_000 + " What colour is the kayak?",
+    ],
+    ids=["at the end", "at the beginning", "before the end", "no question", "after one long word"],
+)
+def test_a_long_message_is_searched_for_what_it_asks(house: Open, asked: str) -> None:
+    with house() as gateway:
+        for number in range(30):
+            tell(gateway, "dot", f"the minutes of meeting {number} are in the blue folder")
+        tell(gateway, "dot", "The kayak is bright orange.")
+        hits = gateway.memories.as_("dot").recall(asked, mode="text")
+        kayak = next(hit for hit in hits if "kayak" in hit.memory.content)
+        assert kayak.strong
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Мария купила зелёную лодку в Одессе", "где лодки Марии?"),
+        ("ЛОДКА СТОИТ У ПРИЧАЛА", "лодка"),
+        ("Τα σπίτια μας είναι στην Πάτρα", "Που είναι το ΣΠΙΤΙ;"),
+        ("اشترت مريم القاربَ الأزرق", "أين القارب"),
+        ("서울에서 김치를 샀어요", "김치"),
+        ("我们在上海买了一条船", "上海的船在哪里"),
+        ("我们在上海买了一条船", "船"),
+        ("東京でボートを買いました", "ボートはどこ"),
+        ("เราซื้อเรือที่ภูเก็ต", "ภูเก็ต"),
+        ("हमने नई किताबें खरीदीं", "किताब कहाँ है"),
+        ("קנינו סירה בחיפה", "סירה"),
+        ("Die Häuser am Hafen sind rot", "Welche Farbe hat das Haus?"),
+        ("Les chevaux sont dans le pré", "Où est mon cheval ?"),
+        ("Las canciones de mi abuela son tristes", "¿Cuál canción?"),
+        ("Crème brûlée is on the menu", "creme brulee"),
+        ("Dot writes C++ at night", "who knows C++?"),
+        ("Rose prefers C# for tools", "c#"),
+        ("Statistics are done in R here", "Who uses R?"),
+        ("The billing service runs on .NET", ".net"),
+        ("The portal is an ASP.NET site", ".NET"),
+        ("The gateway was rewritten in Go", "Go"),
+        ("rename it to snake_case please", "snake"),
+    ],
+)
+def test_words_of_every_script_are_found_by_their_text(house: Open, said: str, asked: str) -> None:
+    with house() as gateway:
+        for filler in (
+            "the oars are long",
+            "весло длинное",
+            "桨很长",
+            "노가 길어요",
+            "C is a letter",
+            "a net for fish",
+        ):
+            tell(gateway, "dot", filler)
+        tell(gateway, "dot", said, scope="private")
+        hits = gateway.memories.as_("dot").recall(asked, mode="text")
+        assert hits and hits[0].memory.content == said
+        assert "text" in hits[0].via
+        assert said not in texts(gateway, "rose", asked)
+
+
+def test_a_language_is_not_needed_to_find_the_other_form_of_a_word(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "Die Boote und die Häuser gehören uns nicht")
+        assert texts(gateway, "dot", "Boot", mode="text")
+        assert texts(gateway, "dot", "Haus", mode="text")
+
+
+def test_a_memory_of_great_length_is_indexed_up_to_a_bound(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "anchor " + "я船ก" * 20_000 + " sextant")
+        assert texts(gateway, "dot", "anchor", mode="text")
+        assert not texts(gateway, "dot", "sextant", mode="text")
+
+
+def test_what_one_forgets_leaves_the_vectors_of_others_in_place(house: Open) -> None:
+    with house() as gateway:
+        tell(gateway, "dot", "the sailing vessel is azure", scope="private")
+        gone = tell(gateway, "rose", "the automobile is crimson", scope="private")
+        kept = tell(gateway, "rose", "the bicycle is yellow", scope="private")
+        ask = {"mode": "vector"}
+        assert "the sailing vessel is azure" in texts(gateway, "dot", "boat colour", **ask)
+        assert "the automobile is crimson" in texts(gateway, "rose", "car colour", **ask)
+        gateway.memories.as_("rose").forget(gone)
+        gateway.memories.as_("rose").update(kept, content="the bicycle is green now")
+        with gateway.store.write() as tx:
+            # What the tables hold is not looked at again: it was read once, and nothing of it changed.
+            tx.connection.execute(text("UPDATE memory_index SET vector = NULL WHERE owner = 'dot'"))
+        assert "the sailing vessel is azure" in texts(gateway, "dot", "boat colour", **ask)
+        found = texts(gateway, "rose", "car bike colour", **ask)
+        assert "the automobile is crimson" not in found
+        assert "the bicycle is green now" in found
+
+
+def test_a_change_that_is_taken_back_takes_nothing_out_of_the_vectors(house: Open) -> None:
+    with house() as gateway:
+        kept = tell(gateway, "dot", "the sailing vessel is azure")
+        assert texts(gateway, "dot", "boat colour", mode="vector")
+
+        def remove_in_vain() -> None:
+            with gateway.store.write() as tx:
+                tx.memories.remove([kept])
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            remove_in_vain()
+        assert texts(gateway, "dot", "boat colour", mode="vector") == {"the sailing vessel is azure"}
+
+
+def test_a_small_agent_gets_its_own_among_many_strangers(house: Open) -> None:
+    with house() as gateway:
+        for number in range(12):
+            tell(gateway, "dot", f"boat harbour quay {number} {'abcdefghijkl'[number] * 4}", scope="private")
+        others = [
+            {"content": f"boat harbour quay mast {n} {n * n}", "scope": "private"} for n in range(3_000)
+        ]
+        gateway.memories.as_("rose").import_(others)
+        for mode in ("text", "vector", "hybrid"):
+            hits = gateway.memories.as_("dot").recall("boat harbour quay", limit=10, mode=mode)
+            assert [hit.memory.agent_id for hit in hits] == ["dot"] * 10
+
+
+OLDER_WORDS = {
+    "sqlite": (
+        "DROP TABLE memories_fts",
+        "CREATE VIRTUAL TABLE memories_fts USING fts5("
+        "content, more, part, tokenize = 'porter unicode61 remove_diacritics 2')",
+    ),
+    "postgresql": (
+        "DROP TABLE memories_fts",
+        "CREATE TABLE memories_fts (rowid BIGINT PRIMARY KEY, owner TEXT NOT NULL, private BOOLEAN NOT NULL,"
+        " audience TEXT, words TSVECTOR NOT NULL)",
+    ),
+}
+
+
+def test_an_older_store_is_indexed_anew_and_says_how_far_it_is(
+    house: Open,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    with house() as gateway:
+        gateway.memories.as_("dot").import_(
+            {"content": f"лодка номер {n}", "scope": "private"} for n in range(6_000)
+        )
+        with gateway.store.write() as tx:
+            kind = tx.connection.dialect.name
+            for statement in OLDER_WORDS[kind]:
+                tx.connection.exec_driver_sql(statement)
+            tx.connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
+    if kind == "postgresql":
+        programs = request.getfixturevalue("postgres_server").programs  # the backup needs its pg_dump
+        monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    with caplog.at_level("INFO", "coterie.store"), house() as gateway:
+        assert "лодка номер 4321" in texts(gateway, "dot", "лодки 4321", mode="text")
+        assert texts(gateway, "rose", "лодки 4321") == set()
+    assert "indexing memories anew: 5000 of 6000" in caplog.messages
 
 
 # What was there before

@@ -58,6 +58,22 @@ async def talk(house: House, agent: str, text: str, session: str = "main") -> st
     return outcome.text
 
 
+def test_a_question_at_the_end_of_a_long_message_recalls_what_answers_it(home: Path) -> None:
+    model = FunctionModel(echo)
+    minutes = " ".join(f"Item {n} of the minutes is about budget{n} and staff{n}." for n in range(600))
+
+    async def story() -> None:
+        async with household(home, model, roster=ROSTER) as house:
+            house.gateway.memories.as_("dot").remember("The kayak is bright orange.")
+            await talk(house, "dot", "Лодка Марии стоит у причала номер девять.", "monday")
+            await talk(house, "dot", f"{minutes} What colour is the kayak?", "tuesday")
+            assert "bright orange" in recalled(model)
+            await talk(house, "dot", f"{minutes} Где лодка Марии?", "friday")
+            assert "номер девять" in recalled(model)
+
+    run(story())
+
+
 def test_what_was_said_on_monday_is_recalled_on_friday_in_another_session(home: Path) -> None:
     model = FunctionModel(echo)
 

@@ -69,6 +69,31 @@ def test_the_story_of_dot(home: Path, with_gateway: bool) -> None:
         story()
 
 
+def test_a_search_over_http_reads_every_script_and_the_end_of_a_long_question(
+    gateway: GatewayProcess,
+) -> None:
+    with gateway.http() as client:
+        said = [
+            "лодка Марии зелёная",
+            "我们在上海买了一条船",
+            "Rose writes C++ and R",
+            "서울에서 김치를 샀어요",
+        ]
+        for content in said:
+            client.post("/api/memory/remember", json={"content": content}).raise_for_status()
+        asked = [
+            "Лодки",
+            "上海",
+            "C++",
+            "김치",
+            "the minutes of a meeting: " + "; ".join(map(str, range(90))) + ". Лодки?",
+        ]
+        for query, content in zip(asked, [*said, said[0]], strict=True):
+            answer = client.get("/memory/search", params={"q": query}).json()
+            assert contents(answer)[0] == content
+            assert "text" in answer["memories"][0]["via"]
+
+
 def test_http_remembers_recalls_changes_and_forgets(gateway: GatewayProcess) -> None:
     with gateway.http() as client:
         made = client.post(

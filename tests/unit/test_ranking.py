@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from coterie.core.ranking import stem
+from coterie.core.words import stem
 
 
 def test_threads_that_stem_at_once_do_not_mix_up_their_words() -> None:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 import re
-import threading
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from typing import Any
 
 from coterie.core.memory import Via
 from coterie.core.time_words import Span, spans, wanted
+from coterie.core.words import STOP_WORDS, asked, folded, sentences, split
 
 MAX_WORDS = 48
-"""Words of a question that are looked up; the first ones, for nobody asks with more."""
+"""Words of a question that are looked up."""
+FOCUS_WORDS = 16
+"""Of each sentence that may be what a long message asks."""
+LONGEST_QUESTION = 32_000
+"""Characters of a message that are read, most of them from its end."""
 WINDOW = 3
 """Neighbours on each side whose words count for a passage."""
 BEFORE, AFTER, DECAY = 0.8, 0.56, 0.6
@@ -42,122 +45,6 @@ OWN = 0.15
 COMMON = 0.2
 """Words in more than this share of all passages say little about any."""
 
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "about",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "being",
-        "both",
-        "but",
-        "by",
-        "can",
-        "could",
-        "d",
-        "did",
-        "do",
-        "does",
-        "doing",
-        "each",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "having",
-        "he",
-        "hello",
-        "her",
-        "here",
-        "hey",
-        "hi",
-        "him",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "just",
-        "ll",
-        "m",
-        "may",
-        "me",
-        "might",
-        "must",
-        "my",
-        "no",
-        "not",
-        "of",
-        "ok",
-        "okay",
-        "on",
-        "or",
-        "our",
-        "please",
-        "re",
-        "s",
-        "shall",
-        "she",
-        "should",
-        "so",
-        "some",
-        "such",
-        "t",
-        "than",
-        "thanks",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "to",
-        "too",
-        "ve",
-        "very",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-        "also",
-        "again",
-        "remember",
-        "recall",
-        "know",
-        "tell",
-        "told",
-        "say",
-        "said",
-    ]
-)
-_WORD = re.compile(r"\w+")
-_POSSESSIVE = re.compile(r"['’]s\b")
 _SPOKEN = re.compile(r"[\w'’]+")
 _LABEL = re.compile(r"^(?:[\[(][^\])]{1,60}[\])]\s*)?([\w .'’-]{1,40}?)(?: said| says| asked)?: ")
 
@@ -166,9 +53,15 @@ _LABEL = re.compile(r"^(?:[\[(][^\])]{1,60}[\])]\s*)?([\w .'’-]{1,40}?)(?: sai
 class Question:
     """A query, cleaned of everything that a query language could trip over."""
 
-    words: tuple[str, ...]
-    """Lower case, without stop words, each once."""
+    forms: Mapping[str, tuple[str, ...]]
+    """Its telling words, each once, with the words of the index that each means."""
     times: tuple[Span, ...] = ()
+    focus: tuple[frozenset[str], ...] = ()
+    """Of a long message, the words of each sentence that may be what it asks: what answers one is near enough."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.forms)
 
     @property
     def time_words(self) -> tuple[str, ...]:
@@ -176,9 +69,32 @@ class Question:
 
     @classmethod
     def read(cls, text: str, today: date) -> Question:
-        found = list(dict.fromkeys(split(text)))
-        kept = [w for w in found if w not in STOP_WORDS and (len(w) > 1 or w.isdigit() or not w.isascii())]
-        return cls(tuple((kept or [w for w in found if len(w) > 1])[:MAX_WORDS]), spans(text, today))
+        if len(text) > LONGEST_QUESTION:
+            text = f"{text[: LONGEST_QUESTION // 4]}\n{text[-LONGEST_QUESTION * 3 // 4 :]}"
+        forms = asked(text)
+        if len(forms) <= MAX_WORDS:
+            return cls(forms, spans(text, today))
+        points = points_of(text)
+        focus = (frozenset(list(asked(point))[-FOCUS_WORDS:]) & forms.keys() for point in points)
+        return cls(forms, spans(" ".join(points), today), tuple(filter(None, focus)))
+
+    def narrowed(self, found_in: Mapping[str, int], most: int = MAX_WORDS) -> Question:
+        """Its most telling words: what it asks first, then what fewest have."""
+        if len(self.forms) <= most:
+            return self
+        point = frozenset[str]().union(*self.focus)
+        telling = sorted(
+            (word for word in self.forms if word in point or found_in.get(word)),
+            key=lambda word: (word not in point, found_in.get(word, 0)),
+        )[:most]
+        return Question({word: self.forms[word] for word in telling}, self.times, self.focus)
+
+
+def points_of(text: str) -> list[str]:
+    """What a long message may ask: its first and last questions, or else how it begins and ends."""
+    every = list(sentences(text))
+    asking = [one for one in every if one.endswith(("?", "？", "؟"))] or every
+    return list(dict.fromkeys([*asking[:1], *asking[-2:]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +105,18 @@ class Terms:
     length: int
     asks: bool
 
+    @classmethod
+    def of(cls, text: str) -> Terms:
+        words = folded(text)
+        return cls(Counter(words), len(words), asks(text))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen: a search makes hundreds
 class Passage:
     """A candidate, or a neighbour of one."""
 
     key: int | str
-    text: str
+    terms: Terms
     moment: str
     thread: str | None = None
     """Passages of one thread and neighbouring places stand side by side."""
@@ -236,54 +157,55 @@ def rank(
     *,
     text: bool = True,
     vectors: bool = True,
+    most: int | None = None,
 ) -> list[Ranked]:
-    """Best first. What neither words nor meaning nor time speak for is left out."""
+    """Best first, at most so many. What neither words nor meaning nor time speak for is left out."""
     if not passages:
         return []
-    terms = [terms_of(passage.key, passage.text) for passage in passages]
+    import numpy as np
+
     around = _neighbours(passages)
-    stems: dict[str, float] = {}
-    for word in question.words:
-        # Two forms of one word count once, as the rarer of the two.
-        stems[stem(word)] = max(stems.get(stem(word), 0.0), known.rarity(word))
-    words, covered, nearly = _by_words(stems, terms, around) if text else _nothing(passages)
-    similar = [passage.similarity or 0.0 for passage in passages]
-    meaning = [
-        value + sum(NEAR_MEANING * similar[other] for other, distance in around[i] if abs(distance) == 1)
-        for i, value in enumerate(similar)
-    ]
-    best_words, best_meaning = max(words) or 1.0, max(meaning)
-    weight = MEANING if text else 1.0
-    found: list[tuple[float, str, str, Ranked]] = []
-    for i, passage in enumerate(passages):
-        score = words[i] / best_words + COVERAGE * covered[i]
-        by_meaning = vectors and similar[i] > (UNLIKE if text else 0.0)
-        if vectors and passage.similarity is not None and best_meaning > 0:
-            score += weight * meaning[i] / best_meaning
-        timely = any(span.holds(passage.moment) for span in question.times)
-        if not (words[i] or by_meaning or timely):
-            continue
-        score += TIME * timely + PINNED * passage.pinned + OWN * passage.own
-        if terms[i].asks and text:
-            score -= QUESTION
+    words, covered, nearly = _by_words(question, passages, known, around) if text else _nothing(passages)
+    similar = np.array([passage.similarity or 0.0 for passage in passages])
+    meaning = similar.copy()
+    if around is not None:
+        here, there, distance = around
+        beside = np.abs(distance) == 1
+        np.add.at(meaning, here[beside], NEAR_MEANING * similar[there[beside]])
+    scores = words / (words.max() or 1.0) + COVERAGE * covered
+    if vectors and meaning.max() > 0:
+        known_meaning = np.array([passage.similarity is not None for passage in passages])
+        scores += known_meaning * (MEANING if text else 1.0) * meaning / meaning.max()
+    alike = (similar > (UNLIKE if text else 0.0)) & vectors
+    near_enough = (nearly >= 0.4) | (similar >= 0.5)
+    timely = np.array([_is_timely(passage, question.times) for passage in passages])
+    scores += TIME * timely
+    scores += PINNED * np.array([passage.pinned for passage in passages])
+    scores += OWN * np.array([passage.own for passage in passages])
+    if text:
+        scores -= QUESTION * np.array([passage.terms.asks for passage in passages])
+    rounded = scores.round(6).tolist()
+    order = np.flatnonzero((words > 0) | alike | timely).tolist()
+    order.sort(key=lambda place: passages[place].moment, reverse=True)
+    order.sort(key=rounded.__getitem__, reverse=True)
+    found: list[Ranked] = []
+    for place in order[:most]:
         via: tuple[Via, ...] = (
-            *(("text",) if covered[i] else ("near",) if words[i] else ()),
-            *(("vector",) if by_meaning else ()),
-            *(("time",) if timely else ()),
+            *(("text",) if covered[place] else ("near",) if words[place] else ()),
+            *(("vector",) if alike[place] else ()),
+            *(("time",) if timely[place] else ()),
         )
-        strong = nearly[i] >= 0.4 or similar[i] >= 0.5 or (timely and not question.words)
-        ranked = Ranked(passage.key, round(score, 6), via, strong)
-        found.append((-ranked.score, _reversed(passage.moment), passage.text, ranked))
-    found.sort(key=lambda item: item[:3])
-    return [item[3] for item in found]
+        strong = bool(near_enough[place] or (timely[place] and not question.forms))
+        found.append(Ranked(passages[place].key, rounded[place], via, strong))
+    return found
 
 
-def split(text: str) -> list[str]:
-    """Words in lower case, without accents and possessive endings."""
-    lowered = _POSSESSIVE.sub("", text.lower())
-    if not lowered.isascii():
-        lowered = "".join(c for c in unicodedata.normalize("NFKD", lowered) if not unicodedata.combining(c))
-    return _WORD.findall(lowered)
+def _is_timely(passage: Passage, times: Sequence[Span]) -> bool:
+    return bool(times) and any(span.holds(passage.moment) for span in times)
+
+
+def asks(text: str) -> bool:
+    return text.rstrip().endswith("?")
 
 
 def gist(text: str) -> str:
@@ -304,87 +226,56 @@ def speakers(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=20_000)
-def stem(word: str) -> str:
-    return _stemmer()(word)
+def _neighbours(passages: Sequence[Passage]) -> tuple[Any, Any, Any] | None:
+    """Pairs of passages within the window of each other, and how far the second stands behind the first."""
+    import numpy as np
 
-
-@lru_cache(maxsize=6_000)
-def terms_of(key: int | str, text: str) -> Terms:
-    """Counted once: a passage that changes gets another key."""
-    counts = Counter(stem(word) for word in split(text))
-    return Terms(counts, sum(counts.values()), text.rstrip().endswith("?"))
-
-
-_own = threading.local()
-
-
-def _stemmer() -> Callable[[str], str]:
-    """Each thread's own: a stemmer keeps the word it works on, and would mix up those of two threads."""
-    made: Callable[[str], str] | None = getattr(_own, "stem", None)
-    if made is None:
-        import snowballstemmer
-
-        made = _own.stem = snowballstemmer.stemmer("english").stemWord
-    assert made is not None
-    return made
-
-
-def _neighbours(passages: Sequence[Passage]) -> list[list[tuple[int, int]]]:
-    """For each passage the others within the window, with their distance."""
     places = {(p.thread, p.place): i for i, p in enumerate(passages) if p.thread is not None}
-    found: list[list[tuple[int, int]]] = []
-    for passage in passages:
-        near = []
-        if passage.thread is not None:
-            for distance in (*range(-WINDOW, 0), *range(1, WINDOW + 1)):
-                other = places.get((passage.thread, passage.place + distance))
-                if other is not None:
-                    near.append((other, distance))
-        found.append(near)
-    return found
+    if not places:
+        return None
+    found = [
+        (here, there, distance)
+        for (thread, place), here in places.items()
+        for distance in range(-WINDOW, WINDOW + 1)
+        if distance and (there := places.get((thread, place + distance))) is not None
+    ]
+    return tuple(np.array(found, np.int64).reshape(-1, 3).T)  # type: ignore[return-value]
 
 
 def _by_words(
-    stems: Mapping[str, float], terms: Sequence[Terms], around: Sequence[Sequence[tuple[int, int]]]
-) -> tuple[list[float], list[float], list[float]]:
+    question: Question, passages: Sequence[Passage], known: Known, around: tuple[Any, Any, Any] | None
+) -> tuple[Any, Any, Any]:
     """BM25 over each passage together with its neighbours, and which share of the question it holds itself."""
+    import numpy as np
 
-    def share(distance: int) -> float:
-        return (BEFORE if distance < 0 else AFTER) * DECAY ** (abs(distance) - 1)
-
-    near = [[(other, share(distance)) for other, distance in one] for one in around]
-    lengths = [
-        one.length + sum(part * terms[other].length for other, part in near[i]) for i, one in enumerate(terms)
-    ]
-    usual = sum(lengths) / len(lengths) or 1.0
-    whole = sum(stems.values()) or 1.0
-    scores, covered, nearly = [], [], []
-    for i, one in enumerate(terms):
-        room = SATURATION * (1 - LENGTH + LENGTH * lengths[i] / usual)
-        score = own = close = 0.0
-        for word, rarity in stems.items():
-            count: float = one.counts.get(word, 0)
-            if count:
-                own += rarity
-            for other, part in near[i]:
-                here = terms[other].counts.get(word)
-                if here:
-                    count += part * here
-            if count:
-                close += rarity
-                score += rarity * count * (SATURATION + 1) / (count + room)
-        scores.append(score)
-        covered.append(own / whole)
-        nearly.append(max(own, 0.7 * close) / whole)
-    return scores, covered, nearly
+    rarity = np.array([known.rarity(word) for word in question.forms])
+    groups = list(question.forms.values())
+    counts = np.zeros((len(passages), len(groups)))
+    for place, forms in enumerate(groups):
+        for form in forms:
+            here = [p.terms.counts.get(form, 0) for p in passages]
+            np.maximum(counts[:, place], here, out=counts[:, place])
+    lengths = np.array([float(p.terms.length) for p in passages])
+    mine, close, long = counts > 0, counts, lengths
+    if around is not None:
+        here, there, distance = around
+        share = np.where(distance < 0, BEFORE, AFTER) * DECAY ** (np.abs(distance) - 1.0)
+        close, long = counts.copy(), lengths.copy()
+        np.add.at(close, here, share[:, None] * counts[there])
+        np.add.at(long, here, share * lengths[there])
+    room = SATURATION * (1 - LENGTH + LENGTH * long / (long.mean() or 1.0))
+    # An empty passage has no room, and no words either.
+    parts = close * (SATURATION + 1) / (close + np.maximum(room, 1e-9)[:, None])
+    covered = (mine @ rarity) / (rarity.sum() or 1.0)
+    nearly = np.maximum(covered, 0.7 * ((close > 0) @ rarity) / (rarity.sum() or 1.0))
+    for focus in question.focus:
+        point = rarity * [word in focus for word in question.forms]
+        nearly = np.maximum(nearly, (mine @ point) / (point.sum() or 1.0))
+    return parts @ rarity, covered, nearly
 
 
-def _nothing(passages: Sequence[Passage]) -> tuple[list[float], list[float], list[float]]:
-    zero = [0.0] * len(passages)
+def _nothing(passages: Sequence[Passage]) -> tuple[Any, Any, Any]:
+    import numpy as np
+
+    zero = np.zeros(len(passages))
     return zero, zero, zero
-
-
-def _reversed(moment: str) -> str:
-    """Sorts newer moments first."""
-    return "".join(chr(0x10FFFF - ord(c)) for c in moment[:32])

@@ -32,9 +32,11 @@ class ConversationRows:
             query = query.where(_s.c.kind != "once")
         return self._connection.execute(query).first() is not None
 
-    def find(self, reader: Reader, word: str, *, apart_from: str | None, limit: int) -> list[str]:
-        """Ids of messages with a word, newest first."""
-        return full_text.find_messages(self._connection, reader, word, apart_from=apart_from, limit=limit)
+    def find(
+        self, reader: Reader, wanted: Sequence[full_text.Form], *, apart_from: str | None, limit: int
+    ) -> list[list[str]]:
+        """For each word, ids of messages that have it, newest first."""
+        return full_text.find_messages(self._connection, reader, wanted, apart_from=apart_from, limit=limit)
 
     def passages(self, reader: Reader, ids: Sequence[str]) -> list[tuple[str, Message]]:
         """These messages and what stands around them, with the sessions they belong to."""

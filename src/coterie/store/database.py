@@ -16,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.core.threads import SIZES, on_thread
-from coterie.store import schema
+from coterie.store import full_text, schema
 from coterie.store.columns import mend_parameters
 from coterie.store.copies import copy_sqlite, pg_dump, trouble_in
 from coterie.store.syncing import LARGE, Syncing
@@ -312,6 +312,7 @@ def _sqlite(file: Path) -> Engine:
         connection.execute("PRAGMA wal_autocheckpoint=0")  # as well
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten, not only unlinked
+        full_text.prepare(connection)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -1,70 +1,73 @@
 """Full text, in each database's own way: FTS5 on SQLite, word vectors under a GIN index on PostgreSQL.
 
-Both only find candidates, by one word at a time and inside what the reader may see; ranking is elsewhere.
+Both hold words as `core/words.py` folds them, and only find candidates, inside what the reader may see; ranking is
+elsewhere. On SQLite a private memory's words carry their owner's name before them, so that a search among one
+agent's memories never passes by another's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import logging
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, RowMapping, text
+from sqlalchemy import Connection, text
 
+from coterie.core.agent import MAIN
 from coterie.core.audience import ONCE, is_once, is_outside
 from coterie.core.memory import Filters, Reader
+from coterie.core.ranking import Terms, asks, speakers
 from coterie.core.time_words import tokens
+from coterie.core.words import asked, folded
 
-LONGEST = 50_000
-"""Characters of one text that are indexed; PostgreSQL refuses far longer ones."""
+if TYPE_CHECKING:
+    import numpy
 
+log = logging.getLogger("coterie.store")
+
+Form = tuple[str, ...]
+"""Words of the index that mean the same to a question."""
+BATCH = 5_000
+
+# Nothing but spaces and slashes parts the words that we write.
+_TOKENS = "tokenize = \"ascii tokenchars '+#.:@_~-'\", detail = none"
 _MEMORIES = {
-    "sqlite": (
-        """CREATE VIRTUAL TABLE memories_fts USING fts5(
-        content, more, part, tokenize = 'porter unicode61 remove_diacritics 2')""",
-    ),
+    "sqlite": (f"CREATE VIRTUAL TABLE memories_fts USING fts5(words, {_TOKENS})",),
     "postgresql": (
         """CREATE TABLE memories_fts (
         rowid BIGINT PRIMARY KEY, owner TEXT NOT NULL, private BOOLEAN NOT NULL, audience TEXT,
-        words TSVECTOR NOT NULL)""",
-        "CREATE INDEX memories_fts_words ON memories_fts USING gin (words)",
+        words TEXT NOT NULL, vector TSVECTOR NOT NULL)""",
+        "CREATE INDEX memories_fts_words ON memories_fts USING gin (vector)",
         "CREATE INDEX memories_fts_owner ON memories_fts (owner, private)",
     ),
 }
+_SAID = "IN ('user', 'assistant')"
 _MESSAGES = {
     "sqlite": (
-        """CREATE VIRTUAL TABLE messages_fts USING fts5(
-        content, agent_id, heard_by, content = 'messages', content_rowid = 'number',
-        tokenize = 'porter unicode61 remove_diacritics 2')""",
+        f"CREATE VIRTUAL TABLE messages_fts USING fts5(words, {_TOKENS})",
         # Triggers keep the index in the transaction of the message and cost the turn no statement of its own.
-        f"""CREATE TRIGGER messages_found AFTER INSERT ON messages WHEN new.role IN ('user', 'assistant') BEGIN
-        INSERT INTO messages_fts (rowid, content, agent_id, heard_by)
-        VALUES (new.number, substr(new.content, 1, {LONGEST}), new.agent_id, new.heard_by); END""",
-        f"""CREATE TRIGGER messages_lost AFTER DELETE ON messages WHEN old.role IN ('user', 'assistant') BEGIN
-        INSERT INTO messages_fts (messages_fts, rowid, content, agent_id, heard_by)
-        VALUES ('delete', old.number, substr(old.content, 1, {LONGEST}), old.agent_id, old.heard_by); END""",
+        f"""CREATE TRIGGER messages_found AFTER INSERT ON messages WHEN new.role {_SAID} BEGIN
+        INSERT INTO messages_fts (rowid, words)
+        VALUES (new.number, coterie_words(new.content, new.agent_id, new.heard_by)); END""",
+        f"""CREATE TRIGGER messages_lost AFTER DELETE ON messages WHEN old.role {_SAID} BEGIN
+        DELETE FROM messages_fts WHERE rowid = old.number; END""",
         # Only a purge changes a message: it has no owner any more.
-        f"""CREATE TRIGGER messages_orphaned AFTER UPDATE OF agent_id ON messages
-        WHEN old.role IN ('user', 'assistant') BEGIN
-        INSERT INTO messages_fts (messages_fts, rowid, content, agent_id, heard_by)
-        VALUES ('delete', old.number, substr(old.content, 1, {LONGEST}), old.agent_id, old.heard_by);
-        INSERT INTO messages_fts (rowid, content, agent_id, heard_by)
-        VALUES (new.number, substr(new.content, 1, {LONGEST}), new.agent_id, new.heard_by); END""",
+        f"""CREATE TRIGGER messages_orphaned AFTER UPDATE OF agent_id ON messages WHEN old.role {_SAID} BEGIN
+        DELETE FROM messages_fts WHERE rowid = old.number;
+        INSERT INTO messages_fts (rowid, words)
+        VALUES (new.number, coterie_words(new.content, new.agent_id, new.heard_by)); END""",
     ),
     "postgresql": (
         """CREATE TABLE messages_fts (
         id TEXT PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
-        agent_id TEXT NOT NULL, heard_by TEXT, created_at TEXT NOT NULL, words TSVECTOR NOT NULL)""",
-        "CREATE INDEX messages_fts_words ON messages_fts USING gin (words)",
+        agent_id TEXT NOT NULL, heard_by TEXT, created_at TEXT NOT NULL, vector TSVECTOR NOT NULL)""",
+        "CREATE INDEX messages_fts_words ON messages_fts USING gin (vector)",
         "CREATE INDEX messages_fts_agent ON messages_fts (agent_id, heard_by)",
-        f"""CREATE FUNCTION messages_found() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        INSERT INTO messages_fts (id, agent_id, heard_by, created_at, words)
-        VALUES (new.id, new.agent_id, new.heard_by, new.created_at,
-        to_tsvector('english', left(new.content, {LONGEST})));
-        RETURN NULL; END $$""",
-        """CREATE TRIGGER messages_found AFTER INSERT ON messages
-        FOR EACH ROW WHEN (new.role IN ('user', 'assistant')) EXECUTE FUNCTION messages_found()""",
         """CREATE FUNCTION messages_orphaned() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         UPDATE messages_fts SET agent_id = new.agent_id WHERE id = new.id;
         RETURN NULL; END $$""",
@@ -72,121 +75,152 @@ _MESSAGES = {
         FOR EACH ROW EXECUTE FUNCTION messages_orphaned()""",
     ),
 }
-_DROP_MESSAGES = {
+_DROP = {
     "sqlite": (
-        "DROP TRIGGER IF EXISTS messages_found",
-        "DROP TRIGGER IF EXISTS messages_lost",
+        *(f"DROP TRIGGER IF EXISTS messages_{name}" for name in ("found", "lost", "orphaned")),
         "DROP TABLE IF EXISTS messages_fts",
+        "DROP TABLE IF EXISTS memories_fts",
     ),
     "postgresql": (
-        "DROP TRIGGER IF EXISTS messages_found ON messages",
-        "DROP FUNCTION IF EXISTS messages_found()",
+        *(f"DROP TRIGGER IF EXISTS messages_{name} ON messages" for name in ("found", "orphaned")),
+        *(f"DROP FUNCTION IF EXISTS messages_{name}()" for name in ("found", "orphaned")),
         "DROP TABLE IF EXISTS messages_fts",
+        "DROP TABLE IF EXISTS memories_fts",
     ),
 }
-OUTSIDE = "outside0"
+OUTSIDE = "@outside"
 """The word in the index that all memories share which were learnt outside."""
+_ASKS, _PINNED = "@asks", "@pinned"
+_SHORT = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
+_LEXEMES = "array_to_tsvector(array_remove(string_to_array(:words, ' '), '/'))"
 
 
-def create_memories(connection: Connection) -> None:
-    _run(connection, _MEMORIES)
+def prepare(connection: sqlite3.Connection) -> None:
+    """What the triggers call."""
+    connection.create_function("coterie_words", 3, message_words, deterministic=True)
 
 
-def create_messages(connection: Connection) -> None:
-    _run(connection, _MESSAGES)
-
-
-def drop_messages(connection: Connection) -> None:
-    """An index of an older form."""
-    _run(connection, _DROP_MESSAGES)
-
-
-def _run(connection: Connection, statements: Mapping[str, Sequence[str]]) -> None:
-    for statement in statements[connection.dialect.name]:
+def make_anew(connection: Connection) -> None:
+    """Both indexes from the rows, in place of any of an older form. Says how far it is: many rows take a while."""
+    dialect = connection.dialect.name
+    for statement in (*_DROP[dialect], *_MEMORIES[dialect], *_MESSAGES[dialect]):
         connection.exec_driver_sql(statement)
+    _index_memories(connection)
+    _index_messages(connection)
 
 
-def index_messages(connection: Connection) -> None:
-    """Those that were there before."""
-    if connection.dialect.name == "sqlite":
-        into = (
-            "(rowid, content, agent_id, heard_by)"
-            f" SELECT number, substr(content, 1, {LONGEST}), agent_id, heard_by"
-        )
-    else:
-        into = (
-            "(id, agent_id, heard_by, created_at, words)"
-            f" SELECT id, agent_id, heard_by, created_at, to_tsvector('english', left(content, {LONGEST}))"
-        )
-    connection.execute(
-        text(f"INSERT INTO messages_fts {into} FROM messages WHERE role IN ('user', 'assistant')")
+def _index_memories(connection: Connection) -> None:
+    query = (
+        "SELECT i.number, i.owner, i.private, i.audience, i.moment, m.content, m.tags_json, m.pinned_at"
+        " FROM memory_index AS i JOIN memories AS m ON m.id = i.memory_id"
+        " WHERE i.number > :last ORDER BY i.number LIMIT :limit"
     )
+    for rows in _paged(connection, query, "memories", "memory_index"):
+        put(
+            connection,
+            [
+                entry_of(
+                    row.number,
+                    row._mapping,
+                    row.content,
+                    json.loads(row.tags_json or "[]"),
+                    row.pinned_at is not None,
+                )
+                for row in rows
+            ],
+        )
 
 
-def index_memories(connection: Connection) -> None:
-    """Rows of an older table. Without vectors, which come later."""
-    rows = connection.execute(
-        text("SELECT id, agent_id, scope, content, thread, occurred_at, created_at, tags_json FROM memories")
-    ).all()
-    insert = text(
-        "INSERT INTO memory_index (memory_id, owner, private, thread, place, moment)"
-        " VALUES (:memory_id, :owner, :private, :thread, :place, :moment) RETURNING number"
+def _index_messages(connection: Connection) -> None:
+    query = (
+        "SELECT number, id, content, agent_id, heard_by, created_at FROM messages"
+        f" WHERE number > :last AND role {_SAID} ORDER BY number LIMIT :limit"
     )
-    for place, row in enumerate(rows, 1):
-        if (row.scope or "global") not in ("global", "private"):
-            continue
-        moment = str(row.occurred_at or row.created_at or "")
-        entry = {
-            "memory_id": str(row.id),
-            "owner": row.agent_id or "main",
-            "private": row.scope == "private",
-            "thread": row.thread,
-            "place": place,
-            "moment": moment,
-        }
-        number = connection.execute(insert, entry).scalar_one()
-        put(connection, [entry_of(number, entry, row.content, json.loads(row.tags_json or "[]"))])
+    for rows in _paged(connection, query, "messages", "messages"):
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(
+                "INSERT INTO messages_fts (rowid, words) VALUES (?, ?)",
+                [(row.number, message_words(row.content, row.agent_id, row.heard_by)) for row in rows],
+            )
+        else:
+            put_messages(connection, [row._mapping for row in rows])
 
 
-def entry_of(number: int, index: Mapping[str, Any], content: str, tags: Sequence[str] = ()) -> dict[str, Any]:
-    """What is indexed of one memory."""
-    more = " ".join((*tags, *tokens(index["moment"])))
+def _paged(connection: Connection, query: str, what: str, table: str) -> Iterator[Sequence[Any]]:
+    total = connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
+    last = done = 0
+    while rows := connection.execute(text(query), {"last": last, "limit": BATCH}).all():
+        yield rows
+        last, done = rows[-1].number, done + len(rows)
+        if total > BATCH:
+            log.info("indexing %s anew: %d of %d", what, done, total)
+
+
+def entry_of(
+    number: int, index: Mapping[str, Any], content: str, tags: Sequence[str], pinned: bool
+) -> dict[str, Any]:
+    """What is indexed of one memory, with its row of `memory_index`."""
+    facts = [f"~{name}" for name in sorted(speakers([content]))]
+    if asks(content):
+        facts.append(_ASKS)
+    if pinned:
+        facts.append(_PINNED)
+    more = list(tokens(index["moment"]))
     return {
         "rowid": number,
-        "owner": index["owner"],
+        "owner": str(index["owner"]),
         "private": bool(index["private"]),
-        "audience": index.get("audience"),
-        "content": content,
-        "more": more,
+        "audience": index["audience"],
+        "said": folded(content),
+        "more": [*folded(" ".join(tags)), *more] if tags else more,
+        "facts": facts,
     }
-
-
-def put_again(connection: Connection, row: RowMapping) -> None:
-    """One memory anew: its row of the index, with content and tags."""
-    drop(connection, [row["number"]])
-    tags = json.loads(row["tags_json"] or "[]")
-    put(connection, [entry_of(row["number"], {**row}, row["content"], tags)])
 
 
 def put(connection: Connection, entries: Sequence[Mapping[str, Any]]) -> None:
     if not entries:
         return
     if connection.dialect.name == "sqlite":
-        rows = [
-            (e["rowid"], e["content"][:LONGEST], e["more"], _part(e["owner"], e["private"], e["audience"]))
-            for e in entries
-        ]
         connection.exec_driver_sql(
-            "INSERT INTO memories_fts (rowid, content, more, part) VALUES (?, ?, ?, ?)", rows
+            "INSERT INTO memories_fts (rowid, words) VALUES (?, ?)",
+            [(e["rowid"], _spelled(e, e["owner"] if e["private"] else None)) for e in entries],
         )
         return
     connection.execute(
         text(
-            "INSERT INTO memories_fts (rowid, owner, private, audience, words)"
-            " VALUES (:rowid, :owner, :private, :audience, to_tsvector('english', :content) || to_tsvector('simple', :more))"
+            "INSERT INTO memories_fts (rowid, owner, private, audience, words, vector)"
+            f" VALUES (:rowid, :owner, :private, :audience, :words, {_LEXEMES})"
         ),
-        [{**e, "content": e["content"][:LONGEST]} for e in entries],
+        [
+            {**{k: e[k] for k in ("rowid", "owner", "private", "audience")}, "words": _spelled(e, None)}
+            for e in entries
+        ],
     )
+
+
+def _spelled(entry: Mapping[str, Any], private_to: str | None) -> str:
+    """One line: what was said, a slash, and what else finds it."""
+    before = "" if private_to is None else _before(private_to)
+    facts = [*entry["facts"]]
+    if not entry["private"]:
+        facts.append(_shared(entry["owner"]))
+    if entry["audience"] is not None:
+        facts += [OUTSIDE, f"@{heard_by(entry['audience'])}"]
+    said, more = entry["said"], entry["more"]
+    if before:
+        said, more = [before + word for word in said], [before + word for word in more]
+    return " ".join([*said, "/", *more, *facts])
+
+
+def read_entry(words: str, owner: str, private: bool) -> tuple[Terms, frozenset[str], bool]:
+    """What `_spelled` wrote: the words said, whose names stand before them, and whether the memory is pinned."""
+    said, _, more = words.partition("/")
+    if private:
+        said = f" {said}".replace(f" {_before(owner)}", " ")
+    counted = said.split()
+    facts = more.split()
+    names = frozenset(fact[1:] for fact in facts if fact[0] == "~")
+    return Terms(Counter(counted), len(counted), _ASKS in facts), names, _PINNED in facts
 
 
 def drop(connection: Connection, numbers: Sequence[int]) -> None:
@@ -196,75 +230,138 @@ def drop(connection: Connection, numbers: Sequence[int]) -> None:
         )
 
 
-def find(connection: Connection, reader: Reader, word: str, filters: Filters, limit: int) -> list[int]:
-    """Numbers of memories with a word, of those that the reader may see, newest first."""
-    narrowed, values = _narrowed(connection, filters)
+def find(
+    connection: Connection, reader: Reader, wanted: Sequence[Sequence[Form]], filters: Filters, limit: int
+) -> list[numpy.ndarray[Any, Any]]:
+    """For each list of words, the numbers of memories that have all of them, of those that the reader may see,
+    newest first. One statement for all lists."""
+    import numpy as np
+
+    if not wanted:
+        return []
+    narrowed, values = _narrowed(filters)
     values |= {"limit": limit}
-    if connection.dialect.name == "sqlite":
-        statement = (
-            "SELECT rowid FROM memories_fts WHERE memories_fts MATCH :match"
-            f"{narrowed} ORDER BY rowid DESC LIMIT :limit"
-        )
-        values["match"] = _heard(reader, f'part : ({_parts(reader)}) AND {{content more}} : "{_bare(word)}"')
+    sqlite = connection.dialect.name == "sqlite"
+    if sqlite:
+        condition, together = "memories_fts MATCH :m{}", "group_concat(rowid)"
+        values |= {f"m{place}": _match(reader, forms) for place, forms in enumerate(wanted)}
     else:
-        seen, more = _visible_sql(reader)
-        statement = (
-            "SELECT rowid FROM memories_fts WHERE"
-            " words @@ (plainto_tsquery('english', :word) || plainto_tsquery('simple', :word))"
-            f" AND ({seen}){narrowed} ORDER BY rowid DESC LIMIT :limit"
+        seen, more = visible_sql(reader, sqlite=False)
+        condition, together = f"vector @@ CAST(:m{{}} AS tsquery) AND ({seen})", "array_agg(rowid)"
+        values |= {f"m{place}": _tsquery(forms) for place, forms in enumerate(wanted)} | more
+    statement = " UNION ALL ".join(
+        f"SELECT {place}, {together} FROM (SELECT rowid FROM memories_fts"
+        f" WHERE {condition.format(place)}{narrowed} ORDER BY rowid DESC LIMIT :limit) AS f{place}"
+        for place in range(len(wanted))
+    )
+    found: list[Any] = [np.empty(0, np.int64)] * len(wanted)
+    for place, numbers in run(connection, statement, values):
+        if numbers:
+            found[place] = (
+                np.fromstring(numbers, np.int64, sep=",") if sqlite else np.array(numbers, np.int64)
+            )
+    return found
+
+
+def run(connection: Connection, statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
+    """A statement with named values, by the shortest way: a search has no time to lose."""
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        return driver.execute(statement, values).fetchall()
+    return connection.execute(text(statement), values).fetchall()
+
+
+def numbers_sql(connection: Connection, numbers: Sequence[int]) -> tuple[str, Any]:
+    """A table `j` with a column `value` of these numbers, and what to give for `:numbers`."""
+    if connection.dialect.name == "sqlite":
+        return "json_each(:numbers) AS j", json.dumps(numbers)
+    return "unnest(CAST(:numbers AS bigint[])) AS j (value)", list(numbers)
+
+
+def message_words(content: str, agent_id: str, heard: str | None) -> str:
+    """What is indexed of one message."""
+    whose = [f"@m:{_name(agent_id)}"] if heard is None else [f"@m:{_name(agent_id)}", f"@{heard}"]
+    return " ".join([*folded(content), "/", *whose])
+
+
+def put_messages(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """On PostgreSQL, whose triggers cannot fold words: after their rows, in the same transaction."""
+    if connection.dialect.name == "sqlite":
+        return
+    entries = [
+        {**{key: row[key] for key in ("id", "agent_id", "created_at")}, "heard_by": row.get("heard_by"),
+         "words": " ".join(folded(row["content"])) or "/"}
+        for row in rows
+    ]  # fmt: skip
+    if entries:
+        connection.execute(
+            text(
+                "INSERT INTO messages_fts (id, agent_id, heard_by, created_at, vector)"
+                f" VALUES (:id, :agent_id, :heard_by, :created_at, {_LEXEMES})"
+            ),
+            entries,
         )
-        values |= {"word": _bare(word), **more}
-    return [int(number) for number in connection.execute(text(statement), values).scalars()]
 
 
 def find_messages(
-    connection: Connection, reader: Reader, word: str, *, apart_from: str | None, limit: int
-) -> list[str]:
-    """Ids of messages with a word, of turns that the reader's agent ran for its audience, newest first."""
+    connection: Connection, reader: Reader, wanted: Sequence[Form], *, apart_from: str | None, limit: int
+) -> list[list[str]]:
+    """For each word, ids of messages that have it, of turns that the reader's agent ran for its audience, newest first."""
+    if not wanted:
+        return []
     heard, more = heard_sql(reader)
-    values: dict[str, Any] = {"agent": reader.agent_id, "word": _bare(word), "apart": apart_from, **more}
-    values["limit"] = limit
-    shown = f"m.agent_id = :agent AND m.role IN ('user', 'assistant') AND {heard}"
+    values: dict[str, Any] = {"agent": reader.agent_id, "apart": apart_from, **more, "limit": limit}
+    shown = f"m.agent_id = :agent AND m.role {_SAID} AND {heard}"
     if apart_from is not None:
         shown += " AND m.session_id <> :apart"
     if connection.dialect.name == "sqlite":
         # The owner is part of the match, so that an agent that said little need not pass by all that others said;
         # so is the audience, for the same reason.
-        values["match"] = f'agent_id : "{reader.agent_id}" AND content : "{_bare(word)}"'
+        whose = f'"@m:{_name(str(reader.agent_id))}"'
         if is_outside(reader.audience):
-            values["match"] += f' AND heard_by : "{heard_by(reader.audience)}"'
-        statement = (
+            whose += f' AND "@{heard_by(reader.audience)}"'
+        values |= {f"m{place}": f"({_any(form)}) AND {whose}" for place, form in enumerate(wanted)}
+        one = (
             "SELECT m.id FROM messages_fts AS f CROSS JOIN messages AS m ON m.number = f.rowid"
-            f" WHERE messages_fts MATCH :match AND {shown} ORDER BY f.rowid DESC LIMIT :limit"
+            f" WHERE messages_fts MATCH :m{{}} AND {shown} ORDER BY f.rowid DESC LIMIT :limit"
         )
+        together = "json_group_array(id)"
     else:
-        statement = (
+        values |= {f"m{place}": _tsquery([form]) for place, form in enumerate(wanted)}
+        one = (
             "SELECT m.id FROM messages_fts AS f JOIN messages AS m ON m.id = f.id"
-            " WHERE f.words @@ plainto_tsquery('english', :word) AND f.agent_id = :agent"
-            f" AND {shown} ORDER BY f.created_at DESC LIMIT :limit"
+            f" WHERE f.vector @@ CAST(:m{{}} AS tsquery) AND f.agent_id = :agent AND {shown}"
+            " ORDER BY f.created_at DESC LIMIT :limit"
         )
-    return [str(found) for found in connection.execute(text(statement), values).scalars()]
+        together = "CAST(json_agg(id) AS text)"
+    statement = " UNION ALL ".join(
+        f"SELECT {place}, {together} FROM ({one.format(place)}) AS f{place}" for place in range(len(wanted))
+    )
+    found: list[list[str]] = [[] for _ in wanted]
+    for place, ids in run(connection, statement, values):
+        found[place] = json.loads(ids or "[]")
+    return found
 
 
-def containing(connection: Connection, words: Iterable[str], limit: int) -> list[str] | None:
+def containing(connection: Connection, query: str, limit: int) -> list[str] | None:
     """Ids of messages with all these words, the last one perhaps unfinished, newest first; None without words."""
-    cleaned = [_bare(word) for word in words if _bare(word)]
-    if not cleaned:
+    forms = list(asked(query).values())
+    if not forms:
         return None
     if connection.dialect.name == "sqlite":
-        match = " AND ".join(f'"{word}"' for word in cleaned) + " *"
+        match = " AND ".join([*(f"({_any(form)})" for form in forms[:-1]), f'"{forms[-1][0]}" *'])
         statement = (
             "SELECT m.id FROM messages_fts AS f CROSS JOIN messages AS m ON m.number = f.rowid"
             " WHERE messages_fts MATCH :match ORDER BY f.rowid DESC LIMIT :limit"
         )
-        values = {"match": f"content : ({match})", "limit": limit}
     else:
+        match = " & ".join([*(f"({_tsquery([form])})" for form in forms[:-1]), f"'{forms[-1][0]}':*"])
         statement = (
-            "SELECT id FROM messages_fts WHERE words @@ plainto_tsquery('english', :words)"
+            "SELECT id FROM messages_fts WHERE vector @@ CAST(:match AS tsquery)"
             " ORDER BY created_at DESC LIMIT :limit"
         )
-        values = {"words": " ".join(cleaned), "limit": limit}
-    return [str(found) for found in connection.execute(text(statement), values).scalars()]
+    found = run(connection, statement, {"match": match, "limit": limit})
+    return [str(row[0]) for row in found]
 
 
 def tidy(connection: Connection) -> None:
@@ -272,11 +369,6 @@ def tidy(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         for table in ("memories_fts", "messages_fts"):
             connection.execute(text(f"INSERT INTO {table} ({table}) VALUES ('optimize')"))
-
-
-def _bare(word: str) -> str:
-    """Nothing that means anything to a query language."""
-    return "".join(c if c.isalnum() or c == "_" else " " for c in word).strip()
 
 
 def heard_by(audience: str) -> str | None:
@@ -294,59 +386,85 @@ def heard_sql(reader: Reader) -> tuple[str, dict[str, Any]]:
     return f"(m.heard_by IS NULL OR substr(m.heard_by, 1, {len(ONCE)}) <> '{ONCE}')", {}
 
 
-def _heard(reader: Reader, match: str) -> str:
-    """Of a match over memories, what the reader's audience may hear."""
+def _any(form: Form, before: str = "") -> str:
+    return " OR ".join(f'"{before}{word}"' for word in form)
+
+
+def _match(reader: Reader, wanted: Sequence[Form]) -> str:
+    """All of these words in one memory that the reader may see."""
+    shared = " AND ".join(f"({_any(form)})" for form in wanted)
+    if reader.owners is not None:
+        owners = " OR ".join(f'"{_shared(owner)}"' for owner in reader.owners)
+        shared = f"({shared}) AND ({owners})"
+    match = f"({shared})"
+    if reader.agent_id is not None:
+        before = _before(reader.agent_id)
+        match += " OR (" + " AND ".join(f"({_any(form, before)})" for form in wanted) + ")"
     if not is_outside(reader.audience):
         return match
-    own = f"part : {heard_by(reader.audience)}"
+    own = f'"@{heard_by(reader.audience)}"'
     if reader.with_owners:
-        return f"({match}) NOT (part : {OUTSIDE} NOT {own})"
+        return f'({match}) NOT ("{OUTSIDE}" NOT {own})'
     return f"({match}) AND {own}"
 
 
-def _part(owner: str, private: bool, audience: str | None) -> str:
-    """Where a memory belongs, as words of the index: nobody reads another's without naming it."""
-    part = _private(owner) if private else f"shared0 {_shared(owner)}"
-    return part if audience is None else f"{part} {OUTSIDE} {heard_by(audience)}"
+def _tsquery(wanted: Sequence[Form]) -> str:
+    """Words as they are: nothing of them is folded once more."""
+    return " & ".join("(" + " | ".join(f"'{word}'" for word in form) + ")" for form in wanted)
 
 
-def _parts(reader: Reader) -> str:
-    own = [] if reader.agent_id is None else [_private(reader.agent_id)]
-    shared = ["shared0"] if reader.owners is None else [_shared(owner) for owner in reader.owners]
-    return " OR ".join((*own, *shared))
-
-
-def _private(owner: str) -> str:
-    return f"p{_spelled(owner)}"
+def _before(owner: str) -> str:
+    """What stands before each word of an owner's private memories."""
+    return f"{_name(owner)}:"
 
 
 def _shared(owner: str) -> str:
-    return f"g{_spelled(owner)}"
+    return f"@g:{_name(owner)}"
 
 
-def _spelled(owner: str) -> str:
-    # Letters of hexadecimal digits and a digit at the end: one word for the tokenizer, and nothing for the stemmer.
-    return f"{owner.encode().hex()}0"
+def _name(owner: str) -> str:
+    """An agent as one word of the index. Long names and those of older households are told by a digest."""
+    if _SHORT.fullmatch(owner):
+        return owner
+    return "_" + hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _visible_sql(reader: Reader) -> tuple[str, dict[str, Any]]:
+def visible_sql(reader: Reader, table: str = "", *, sqlite: bool) -> tuple[str, dict[str, Any]]:
+    """The reader's filter over the index, as SQL."""
+    dot = f"{table}." if table else ""
+    return _seen_sql(reader, f"NOT {dot}private", f"{dot}private", f"{dot}owner", f"{dot}audience", sqlite)
+
+
+def visible_rows_sql(reader: Reader, *, sqlite: bool) -> tuple[str, dict[str, Any]]:
+    """The same over `memories AS m`. Rows from before there were owners and scopes are main's, for everybody."""
+    owner = f"coalesce(m.agent_id, '{MAIN}')"
+    shared = "coalesce(m.scope, 'global') = 'global'"
+    return _seen_sql(reader, shared, "m.scope = 'private'", owner, "m.audience", sqlite)
+
+
+def _seen_sql(
+    reader: Reader, shared: str, private: str, owner: str, audience: str, sqlite: bool
+) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {}
-    if reader.owners is None:
-        seen = "NOT private"
-    else:
-        seen = "NOT private AND owner = ANY(:owners)"
-        values["owners"] = list(reader.owners)
+    seen = shared
+    if reader.owners is not None:
+        if sqlite:
+            seen += f" AND {owner} IN (SELECT value FROM json_each(:owners))"
+            values["owners"] = json.dumps(reader.owners)
+        else:
+            seen += f" AND {owner} = ANY(:owners)"
+            values["owners"] = list(reader.owners)
     if reader.agent_id is not None:
-        seen += " OR (private AND owner = :me)"
+        seen = f"({seen}) OR ({private} AND {owner} = :me)"
         values["me"] = reader.agent_id
     if is_outside(reader.audience):
-        heard = "audience = :audience OR audience IS NULL" if reader.with_owners else "audience = :audience"
-        seen = f"({seen}) AND ({heard})"
+        own = f"{audience} = :audience"
+        seen = f"({seen}) AND ({own} OR {audience} IS NULL)" if reader.with_owners else f"({seen}) AND {own}"
         values["audience"] = reader.audience
     return seen, values
 
 
-def _narrowed(connection: Connection, filters: Filters) -> tuple[str, dict[str, Any]]:
+def _narrowed(filters: Filters) -> tuple[str, dict[str, Any]]:
     if not filters.any:
         return "", {}
     conditions, values = [], {}

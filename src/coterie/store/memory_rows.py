@@ -29,7 +29,7 @@ from coterie.core.memory import Count, Filters, Memory, Reader, owner_of
 from coterie.core.ranking import WINDOW
 from coterie.store import full_text, schema
 from coterie.store.records import Record
-from coterie.store.vectors import VectorCache, similarities
+from coterie.store.vectors import Entry, Nearness, VectorCache, similarities
 
 _m = schema.memories
 _MEMORY = Record(Memory, _m)
@@ -41,6 +41,8 @@ _COLUMNS = (
     _m.c.id, _m.c.agent_id, _m.c.scope, _m.c.content, _m.c.tags_json, _m.c.thread, _m.c.source_ref, _m.c.file,
     _m.c.occurred_at, _m.c.created_at, _m.c.updated_at, _m.c.pinned_at, _m.c.superseded_by, _m.c.audience,
 )  # fmt: skip
+_KEYS = tuple(column.name for column in _COLUMNS)
+_NAMES = ", ".join(f"m.{name}" for name in _KEYS)
 BATCH = 500
 _PLAIN = tuple(field.name for field in fields(Memory) if field.name not in ("tags", "audience"))
 _plain = attrgetter(*_PLAIN)
@@ -88,7 +90,6 @@ class MemoryRows:
             self._connection.execute(delete(_m).where(_m.c.id.in_(some)))
         for some in _batches(ids):
             self._hold_again(_m.c.superseded_by.in_(some))
-        self._vectors.forget()
 
     def archive(self, agent_id: str) -> None:
         """Out of every search; what each was before is remembered."""
@@ -98,7 +99,6 @@ class MemoryRows:
             .where(_m.c.agent_id == agent_id, _scope.in_(_LIVE))
             .values(former_scope=_scope, scope="archived")
         )
-        self._vectors.forget()
 
     def restore(self, agent_id: str) -> None:
         """As it was before; vectors are made again in the background."""
@@ -127,7 +127,6 @@ class MemoryRows:
         for some in _batches(ids):
             self._hold_again(_m.c.superseded_by.in_(some))
         full_text.tidy(self._connection)
-        self._vectors.forget()
 
     def taken(self, ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
@@ -286,56 +285,62 @@ class MemoryRows:
         query = select(func.count()).select_from(_i).where(_visible(reader))
         return int(self._connection.execute(query).scalar_one())
 
-    def find(self, reader: Reader, word: str, filters: Filters, limit: int) -> list[int]:
-        return full_text.find(self._connection, reader, word, filters, limit)
+    def last_number(self) -> int:
+        """Rises with every memory that is added or edited."""
+        return int(self._connection.exec_driver_sql("SELECT max(number) FROM memory_index").scalar() or 0)
 
-    def nearest(self, reader: Reader, model: str, vector: bytes, filters: Filters, limit: int) -> list[int]:
-        """By meaning. Under filters, many more are looked at, since they are applied afterwards."""
-        wanted = limit * 20 if filters.any else limit
-        found = self._vectors.nearest(self._connection, reader, model, vector, wanted)
-        if not filters.any:
-            return found
-        kept: set[int] = set()
-        for some in _batches(found):
-            query = select(_i.c.number).join(_m, _m.c.id == _i.c.memory_id).where(_i.c.number.in_(some))
-            kept.update(self._connection.execute(query.where(_narrowed(filters))).scalars())
-        return [number for number in found if number in kept][:limit]
+    def find(
+        self, reader: Reader, wanted: Sequence[Sequence[full_text.Form]], filters: Filters, limit: int
+    ) -> list[Any]:
+        """For each list of words, an array of the numbers that have all of them, newest first."""
+        return full_text.find(self._connection, reader, wanted, filters, limit)
 
-    def neighbourhood(self, reader: Reader, numbers: Sequence[int]) -> list[int]:
-        """These and those that stand beside them in their threads, as far as the reader may see them."""
-        found: dict[int, None] = dict.fromkeys(numbers)
-        near = _i.alias()
-        for some in _batches(numbers):
-            query = (
-                select(near.c.number)
-                .distinct()
-                .select_from(_i)
-                .join(
-                    near,
-                    and_(
-                        near.c.owner == _i.c.owner,
-                        near.c.thread.is_not(None),
-                        near.c.thread == _i.c.thread,
-                        near.c.place.between(_i.c.place - WINDOW, _i.c.place + WINDOW),
-                    ),
-                )
-                .where(_i.c.number.in_(some), _visible(reader, near))
-            )
-            found.update(dict.fromkeys(self._connection.execute(query).scalars()))
-        return list(found)
+    def compared(self, reader: Reader, model: str, vector: bytes) -> Nearness:
+        """How near everything lies to a vector that the reader may see."""
+        return self._vectors.compared(self._connection, reader, model, vector)
 
-    def passages(self, reader: Reader, numbers: Sequence[int]) -> list[tuple[int, int, Memory, bytes | None]]:
-        """Number, place, memory and vector of what the reader may see of these."""
-        found = []
-        for some in _batches(numbers):
-            query = (
-                select(_i.c.number, _i.c.place, _i.c.vector, _i.c.model, *_COLUMNS)
-                .join(_m, _m.c.id == _i.c.memory_id)
-                .where(_i.c.number.in_(some), _visible(reader), _visible_rows(reader))
-            )
-            rows = self._connection.execute(query)
-            found += [(int(row.number), int(row.place), _memory(row), row.vector) for row in rows]
+    def similarities(
+        self, reader: Reader, model: str, vector: bytes, numbers: Sequence[int]
+    ) -> dict[int, float]:
+        """Of some rows alone, where there are too many to compare with all."""
+        rows = self._listed(reader, numbers, "i.number, i.vector", " AND i.model = :model", {"model": model})
+        return similarities(vector, {row[0]: row[1] for row in rows if row[1] is not None})
+
+    def neighbours(self, reader: Reader, numbers: Sequence[int]) -> list[int]:
+        """Those that stand beside these in their threads, as far as the reader may see them."""
+        source, value = full_text.numbers_sql(self._connection, numbers)
+        seen, values = full_text.visible_sql(reader, "n", sqlite=self._is_sqlite)
+        join = self._join
+        rows = full_text.run(
+            self._connection,
+            f"SELECT DISTINCT n.number FROM {source} {join} memory_index AS i ON i.number = j.value"
+            f" {join} memory_index AS n ON n.owner = i.owner AND n.thread IS NOT NULL AND n.thread = i.thread"
+            f" AND n.place BETWEEN i.place - {WINDOW} AND i.place + {WINDOW} WHERE ({seen})",
+            {"numbers": value, **values},
+        )
+        return [row[0] for row in rows]
+
+    def entries(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Entry]:
+        """What ranking needs of these. Whatever is known of a number stays true, so it is read once."""
+        kept = self._vectors.entries
+        found = {number: kept[number] for number in numbers if number in kept}
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            columns = "i.number, i.owner, i.private, i.thread, i.place, i.moment, f.words"
+            more = f" {self._join} memories_fts AS f ON f.rowid = i.number"
+            for row in self._listed(reader, missing, columns, join=more):
+                number, owner, private, thread, place, moment, words = row
+                terms, names, pinned = full_text.read_entry(words, owner, private)
+                found[number] = Entry(owner, thread, place, moment, terms, names, pinned)
+            self._vectors.keep(found)
         return found
+
+    def numbered(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Memory]:
+        """Memories by their numbers, of those that the reader may see: by the index, and by their own rows."""
+        join = f" {self._join} memories AS m ON m.id = i.memory_id"
+        seen, values = full_text.visible_rows_sql(reader, sqlite=self._is_sqlite)
+        rows = self._listed(reader, numbers, f"i.number, {_NAMES}", f" AND ({seen})", values, join)
+        return {row[0]: _read(dict(zip(_KEYS, row[1:], strict=True))) for row in rows}
 
     def allowed(self, numbers: Sequence[int], filters: Filters) -> set[int]:
         """Those that the filters let through."""
@@ -347,8 +352,33 @@ class MemoryRows:
             kept.update(self._connection.execute(query.where(_narrowed(filters))).scalars())
         return kept
 
-    def similarities(self, vector: bytes, others: Mapping[int, bytes]) -> dict[int, float]:
-        return similarities(vector, others)
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._connection.dialect.name == "sqlite"
+
+    @property
+    def _join(self) -> str:
+        """SQLite keeps to the order of a cross join; left to choose, it reads every row that can be seen."""
+        return "CROSS JOIN" if self._is_sqlite else "JOIN"
+
+    def _listed(
+        self,
+        reader: Reader,
+        numbers: Sequence[int],
+        columns: str,
+        where: str = "",
+        more: Mapping[str, Any] | None = None,
+        join: str = "",
+    ) -> Sequence[Any]:
+        """Columns of these rows of the index, of those that the reader may see."""
+        source, value = full_text.numbers_sql(self._connection, numbers)
+        seen, values = full_text.visible_sql(reader, "i", sqlite=self._is_sqlite)
+        return full_text.run(
+            self._connection,
+            f"SELECT {columns} FROM {source} {self._join} memory_index AS i ON i.number = j.value{join}"
+            f" WHERE ({seen}){where}",
+            {"numbers": value, **values, **(more or {})},
+        )
 
     # Keeping the index whole: no reader, no content given out
 
@@ -387,30 +417,19 @@ class MemoryRows:
         return [(int(row.number), row.content) for row in self._connection.execute(query)]
 
     def put_vectors(self, vectors: Mapping[int, bytes], model: str) -> None:
-        """Full text and vectors of some rows anew. A row that was edited or forgotten meanwhile is passed over."""
+        """Full text and vectors of some rows anew, under new numbers. A row that was edited or forgotten meanwhile is
+        passed over."""
         for some in _batches(list(vectors)):
-            rows = self._connection.execute(
-                select(_i, _m.c.content, _m.c.tags_json)
+            found = self._connection.execute(
+                select(_i.c.number, _i.c.place, *_COLUMNS)
                 .join(_m, _m.c.id == _i.c.memory_id)
                 .where(_i.c.number.in_(some))
+                .order_by(_i.c.number)
             ).all()
-            full_text.drop(self._connection, [row.number for row in rows])
-            full_text.put(
-                self._connection,
-                [
-                    full_text.entry_of(
-                        row.number, dict(row._mapping), row.content, json.loads(row.tags_json or "[]")
-                    )
-                    for row in rows
-                ],
-            )
-            for row in rows:
-                self._connection.execute(
-                    update(_i)
-                    .where(_i.c.number == row.number)
-                    .values(vector=vectors[row.number], model=model)
-                )
-        self._vectors.forget()
+            entries = [(_memory(row), vectors[row.number]) for row in found]
+            places = {row.id: row.place for row in found}
+            self._unindex(list(places))
+            self._index(entries, model, places)
 
     # Small parts
 
@@ -445,7 +464,8 @@ class MemoryRows:
                 )
             )  # fmt: skip
             about = {"owner": memory.agent_id, "private": private, "moment": moment, "audience": audience}
-            texts.append(full_text.entry_of(number, about, memory.content, memory.tags))
+            pinned = memory.pinned_at is not None
+            texts.append(full_text.entry_of(number, about, memory.content, memory.tags, pinned))
         self._insert(_i, _INDEXED, rows)
         full_text.put(self._connection, texts)
 
@@ -484,7 +504,9 @@ class MemoryRows:
         were: dict[str, Any] = {}
         for some in _batches(ids):
             rows = self._connection.execute(select(_i).where(_i.c.memory_id.in_(some))).all()
-            full_text.drop(self._connection, [row.number for row in rows])
+            numbers = [row.number for row in rows]
+            full_text.drop(self._connection, numbers)
+            self._vectors.removed(numbers)
             self._connection.execute(delete(_i).where(_i.c.memory_id.in_(some)))
             were.update({row.memory_id: row for row in rows})
         return were
@@ -553,14 +575,18 @@ def _narrowed(filters: Filters) -> ColumnElement[bool]:
 
 def _memory(row: Any, scope: Any = None) -> Memory:
     """Rows from before there were owners and scopes read as main's, for everybody."""
+    return _read(row._mapping, scope)
+
+
+def _read(row: Mapping[str, Any], scope: Any = None) -> Memory:
     return _MEMORY.read(
-        row._mapping,
-        id=str(row.id),
-        agent_id=owner_of(row.agent_id),
-        scope=scope or row.scope or "global",
-        created_at=str(row.created_at or ""),
-        updated_at=str(row.updated_at or row.created_at or ""),
-        audience=row.audience or OWNER,
+        row,
+        id=str(row["id"]),
+        agent_id=owner_of(row["agent_id"]),
+        scope=scope or row["scope"] or "global",
+        created_at=str(row["created_at"] or ""),
+        updated_at=str(row["updated_at"] or row["created_at"] or ""),
+        audience=row["audience"] or OWNER,
     )
 
 

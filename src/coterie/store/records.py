@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Generic, TypeVar
 
@@ -41,7 +42,7 @@ class Record(Generic[T]):
             found[column] = json_text(part) if needed else None
         return found
 
-    def read(self, row: RowMapping, prefix: str = "", **more: Any) -> T:
+    def read(self, row: RowMapping | Mapping[str, Any], prefix: str = "", **more: Any) -> T:
         """From a row's mapping, whose columns may carry the table's name; `more` is what other columns add up to."""
         found = {
             name: bool(row[prefix + column]) if is_flag else row[prefix + column]

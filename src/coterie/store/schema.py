@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from coterie.store.columns import Key
 
-HEAD = "0012"
+HEAD = "0011"
 """The migration that this program was written for."""
 
 metadata = MetaData()

@@ -37,6 +37,7 @@ from coterie.core.message import (
     ToolCall,
 )
 from coterie.core.session import ASIDE, ListPlace, Session, delegated_key
+from coterie.core.words import cleaned
 from coterie.store import full_text, schema
 from coterie.store.columns import json_text
 from coterie.store.records import Record
@@ -58,6 +59,8 @@ _TOUCH = (
 _INSERT_MESSAGE = insert(_m)
 _ONCE = and_(_s.c.audience.like("once:%"), _s.c.audience.not_like("once:%:%"))
 """Single requests and what they led to. A channel may be called once, and then has a kind and a peer behind it."""
+SAID = ("user", "assistant")
+"""Roles of messages that people see."""
 CANDIDATES = 2_000
 """Messages that the index names before they are looked at."""
 
@@ -244,6 +247,7 @@ class SessionRows:
         rows = [message_values(session_id, one) for one in messages]
         if rows:
             self._connection.execute(_INSERT_MESSAGE, rows if len(rows) > 1 else rows[0])
+            full_text.put_messages(self._connection, [row for row in rows if row["role"] in SAID])
 
     def keep_result(self, session_id: str, call_id: str, content: str, at: str) -> None:
         self._connection.execute(
@@ -277,22 +281,24 @@ class SessionRows:
     ) -> list[tuple[str, Message]]:
         """Messages that people see and that contain the text, newest first."""
         pattern = "%" + query.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-        statement = (
+        seen = (
             select(_m)
-            .where(_m.c.content.ilike(pattern, escape="\\"), _m.c.role.in_(("user", "assistant")))
+            .where(_m.c.role.in_(SAID))
             .where(or_(_m.c.heard_by.is_(None), func.substr(_m.c.heard_by, 1, len(ONCE)) != ONCE))
             .order_by(_m.c.created_at.desc(), _m.c.seq.desc())
-            .limit(limit)
         )
         if session_ids is not None:
-            statement = statement.where(_m.c.session_id.in_(session_ids))
-        ids = full_text.containing(self._connection, query.split(), CANDIDATES)
+            seen = seen.where(_m.c.session_id.in_(session_ids))
+        ids = full_text.containing(self._connection, query, CANDIDATES)
         if ids and len(ids) < CANDIDATES:
-            found = self._connection.execute(statement.where(_m.c.id.in_(ids))).all()
+            wanted = cleaned(query)
+            rows = self._connection.execute(seen.where(_m.c.id.in_(ids)))
+            found = [row for row in rows if wanted in cleaned(row.content)]
             if found:
-                return [(row.session_id, message(row)) for row in found]
+                return [(row.session_id, message(row)) for row in found[:limit]]
         # The middle of a word, or words that are everywhere: look at everything.
-        return [(row.session_id, message(row)) for row in self._connection.execute(statement)]
+        everywhere = seen.where(_m.c.content.ilike(pattern, escape="\\")).limit(limit)
+        return [(row.session_id, message(row)) for row in self._connection.execute(everywhere)]
 
 
 def _behind(place: ListPlace) -> ColumnElement[bool]:

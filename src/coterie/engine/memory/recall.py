@@ -65,12 +65,12 @@ class Recall:
         asked = newest_question(messages)
         if not policy.recall or asked is None:
             return None
-        question = Question.read(asked[:4_000], date.today())
-        telling = sum(1 for word in question.words if word.isalpha())
+        question = Question.read(asked, date.today())
+        telling = sum(1 for word in question.words if not word.isdigit())
         if not telling and not question.times:
             return None
         try:
-            return await on_thread("memory", self._look, session, brain, asked[:4_000], telling, audience)
+            return await on_thread("memory", self._look, session, brain, asked, telling, audience)
         except CoterieError as error:
             # A turn goes on without its memories rather than not at all.
             log.warning("nothing was recalled for %s: %s", session.key, error.message)

@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.core.duplicates import Found, distinct
 from coterie.core.errors import Unavailable
@@ -14,23 +16,33 @@ from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
-from coterie.core.ranking import WINDOW, Known, Passage, Question, Ranked, rank, speakers
+from coterie.core.ranking import MAX_WORDS, WINDOW, Known, Passage, Question, Ranked, Terms, points_of, rank
 
 if TYPE_CHECKING:
-    from coterie.store.transaction import Store
+    from coterie.store.transaction import Store, Transaction
+    from coterie.store.vectors import Entry
 
 log = logging.getLogger("coterie.memory")
 
-Key = TypeVar("Key", int, str)
 Mode = Literal["hybrid", "text", "vector"]
 
-PER_WORD = 5_000
-"""Memories that one word may bring up; a word that has more tells little."""
-CANDIDATES = 150
-NEAREST = 100
-ENOUGH = 2_000
-"""Once so many are in sight, common words add to their score and bring up no others."""
+PER_WORD = 20_000
+"""Memories that one word may bring up, the newest; a word that has more tells little."""
+PAIRS = 6
+"""Of words that have more: how many pairs are looked up, for what holds both is rare again."""
+COUNTED = 200
+"""Up to how many a word of a long message is counted, to tell which words are its most telling."""
+COUNTED_WORDS = 400
+CANDIDATES = 60
+"""Of those that words and meaning bring up, how many are looked at closely."""
+NEAREST = 40
+SMALL = 1_000
+"""So few memories are counted at every search."""
 COUNT_SECONDS = 30
+DUPLICATES = 5
+"""Of how many near-duplicates each hit may be the best."""
+MESSAGES_PER_WORD = 500
+MESSAGES = 50
 AROUND = 2
 """Messages shown before and after a hit in a conversation."""
 OF_ONE = 9
@@ -58,54 +70,80 @@ class MemorySearch:
     ) -> list[Hit]:
         """Best first. Not `patient`: without vectors where the model would have to be loaded first."""
         question = Question.read(query, date.today())
-        lists, known = self._look_up(reader, question, filters)
-        if not known.total:
-            return []
-        chosen = strongest(lists, known, CANDIDATES)
         with self._store.read() as tx:
-            rows = tx.memories.passages(reader, tx.memories.neighbourhood(reader, chosen))
+            total = self._total(reader, tx)
+            if not total:
+                return []
+            question = self._narrowed(tx, reader, question, filters)
+            chosen, known = self._look_up(tx, reader, question, filters, total)
+            entries = tx.memories.entries(reader, chosen)
         vector, model = None, ""
         if mode != "text":
-            vector, model = self._vector(question, query, known, patient, [m.content for _, _, m, _ in rows])
+            names = frozenset(name for entry in entries.values() for name in entry.names)
+            vector, model = self._vector(question, query, known, patient, names)
         with self._store.read() as tx:
-            if vector is not None:
-                nearest = tx.memories.nearest(reader, model, vector, filters, NEAREST)
-                there = {number for number, *_ in rows}
-                more = [n for n in tx.memories.neighbourhood(reader, nearest) if n not in there]
-                rows += tx.memories.passages(reader, more)
             similar: Mapping[int, float] = {}
+            nearness = None
             if vector is not None:
-                similar = tx.memories.similarities(vector, {n: v for n, _, _, v in rows if v is not None})
-            allowed = tx.memories.allowed([number for number, *_ in rows], filters)
-        by_number = {number: memory for number, _, memory, _ in rows}
-        passages = [
-            _passage(reader, number, place, memory, similar.get(number)) for number, place, memory, _ in rows
-        ]
-        ranked = rank(question, passages, known, text=mode != "vector", vectors=vector is not None)
-        fitting = [
-            one
-            for one in ranked
-            if one.key in allowed and (without_file is None or by_number[int(one.key)].file != without_file)
-        ]
-        return _hits(fitting, by_number, limit)
+                nearness = tx.memories.compared(reader, model, vector)
+                # Filters are applied afterwards: many more are looked at.
+                wanted = nearness.nearest(NEAREST * 20 if filters.any else NEAREST).tolist()
+                if filters.any:
+                    kept = tx.memories.allowed(wanted, filters)
+                    wanted = [number for number in wanted if number in kept][:NEAREST]
+                entries |= tx.memories.entries(reader, [n for n in wanted if n not in entries])
+            if any(entry.thread is not None for entry in entries.values()):
+                near = tx.memories.neighbours(reader, list(entries))
+                entries |= tx.memories.entries(reader, [n for n in near if n not in entries])
+            if nearness is not None and vector is not None:
+                similar = nearness.of(list(entries))
+                apart = [number for number in entries if number not in similar]
+                if apart:
+                    similar |= tx.memories.similarities(reader, model, vector, apart)
+            passages = [
+                _passage(reader, number, entry, similar.get(number)) for number, entry in entries.items()
+            ]
+            ranked = rank(
+                question,
+                passages,
+                known,
+                text=mode != "vector",
+                vectors=vector is not None,
+                most=None if filters.any or without_file else limit * DUPLICATES,
+            )
+            if filters.any:
+                allowed = tx.memories.allowed(list(entries), filters)
+                ranked = [one for one in ranked if one.key in allowed]
+            return _hits(tx, reader, ranked, limit, without_file)
 
     def conversations(
         self, reader: Reader, query: str, *, limit: int, apart_from: str | None = None, words: int = 48
     ) -> list[Turns]:
         """What was said in turns that the reader's agent ran for its audience, with the messages around each hit."""
         question = Question.read(query, date.today())
-        question = Question(question.words[:words], question.times)
         with self._store.read() as tx:
-            lists = {
-                word: tx.conversations.find(reader, word, apart_from=apart_from, limit=PER_WORD // 10)
-                for word in question.words
-            }
+
+            def find(asked: Sequence[str], limit: int) -> dict[str, list[str]]:
+                forms = [question.forms[word] for word in asked]
+                found = tx.conversations.find(reader, forms, apart_from=apart_from, limit=limit)
+                return dict(zip(asked, found, strict=True))
+
+            if len(question.forms) > words:
+                counted = find(_ends(question.words), COUNTED // 10)
+                question = question.narrowed({word: len(ids) for word, ids in counted.items()}, words)
+            lists = find(question.words, MESSAGES_PER_WORD)
             found_in = {word: len(found) for word, found in lists.items()}
             known = Known(3 * max(found_in.values(), default=0) + 100, found_in)
-            chosen = strongest(lists, known, CANDIDATES // 3)
+            chosen = strongest(lists, known, MESSAGES)
             rows = tx.conversations.passages(reader, chosen)
             passages = [
-                Passage(message.id, message.text, message.created_at, session_id, message.seq or 0)
+                Passage(
+                    message.id,
+                    _terms(message.id, message.text),
+                    message.created_at,
+                    session_id,
+                    message.seq or 0,
+                )
                 for session_id, message in rows
             ]
             ranked = rank(question, passages, known, vectors=False)
@@ -122,41 +160,60 @@ class MemorySearch:
                 )
         return found
 
-    def _look_up(
-        self, reader: Reader, question: Question, filters: Filters
-    ) -> tuple[dict[str, list[int]], Known]:
-        with self._store.read() as tx:
-            total = self._total(reader, lambda: tx.memories.total(reader))
-            if not total:
-                return {}, Known(0, {})
-            lists = {
-                word: tx.memories.find(reader, word, filters, PER_WORD)
-                for word in (*question.words, *question.time_words)
-            }
-        most = max((len(found) for found in lists.values()), default=0)
-        return lists, Known(max(total, most), {word: len(found) for word, found in lists.items()})
+    def _narrowed(self, tx: Transaction, reader: Reader, question: Question, filters: Filters) -> Question:
+        """Of a long message, its most telling words."""
+        if len(question.forms) <= MAX_WORDS:
+            return question
+        words = _ends(question.words)
+        found = tx.memories.find(reader, [[question.forms[word]] for word in words], filters, COUNTED)
+        return question.narrowed({word: len(numbers) for word, numbers in zip(words, found, strict=True)})
 
-    def _total(self, reader: Reader, count: Callable[[], int]) -> int:
-        """Only a weight: that of a large store may be some seconds old."""
+    def _look_up(
+        self, tx: Transaction, reader: Reader, question: Question, filters: Filters, total: int
+    ) -> tuple[list[int], Known]:
+        """What holds the rarest words of a question, and the most of them; and how rare each is."""
+        import numpy as np
+
+        words = [*question.words, *question.time_words]
+        forms = [question.forms.get(word, (word,)) for word in words]
+        lists = tx.memories.find(reader, [[form] for form in forms], filters, PER_WORD)
+        counts = [len(found) for found in lists]
+        known = Known(max(total, *counts, 0), dict(zip(words, counts, strict=True)))
+        weights = [known.rarity(word) for word in words]
+        everywhere = [place for place, count in enumerate(counts) if count == PER_WORD]
+        if len(everywhere) > 1:
+            pairs = list(pairwise(everywhere))[:PAIRS]
+            lists += tx.memories.find(reader, [[forms[a], forms[b]] for a, b in pairs], filters, CANDIDATES)
+            weights += [weights[a] + weights[b] for a, b in pairs]
+        if not sum(map(len, lists)):
+            return [], known
+        numbers, places = np.unique(np.concatenate(lists), return_inverse=True)
+        each = np.repeat(weights, [len(found) for found in lists])
+        scores = np.bincount(places, each, len(numbers))
+        # Of equals, the newest.
+        best = np.lexsort((-numbers, -scores))[:CANDIDATES] if len(numbers) > CANDIDATES else slice(None)
+        return numbers[best].tolist(), known
+
+    def _total(self, reader: Reader, tx: Transaction) -> int:
+        """Only a weight: that of many memories may be some seconds old."""
         at, total = self._totals.get(reader, (0.0, 0))
-        if total < 20_000 or time.monotonic() - at > COUNT_SECONDS:
-            total = count()
+        if total < SMALL or time.monotonic() - at > COUNT_SECONDS:
+            total = tx.memories.total(reader)
             if len(self._totals) > 10_000:
                 self._totals.clear()
             self._totals[reader] = (time.monotonic(), total)
         return total
 
     def _vector(
-        self, question: Question, query: str, known: Known, patient: bool, found: Sequence[str]
+        self, question: Question, query: str, known: Known, patient: bool, names: frozenset[str]
     ) -> tuple[bytes | None, str]:
         """Of the question. An average of words leaves out those that would drown the others: names of speakers,
         and what everybody says."""
         embedder = self._embedder()
         if embedder is None or not (patient or embedder.ready):
             return None, ""
-        text = query
+        text = " ".join(points_of(query)) if question.focus else query
         if embedder.averages:
-            names = speakers(found)
             words = [
                 word
                 for word in question.words
@@ -172,33 +229,49 @@ class MemorySearch:
             return None, ""
 
 
-def strongest(lists: Mapping[str, Sequence[Key]], known: Known, limit: int) -> list[Key]:
+def strongest(lists: Mapping[str, Sequence[str]], known: Known, limit: int) -> list[str]:
     """What holds the rarest words of a question, and the most of them."""
-    scores: dict[Key, float] = {}
+    scores: dict[str, float] = {}
     for word in sorted(lists, key=lambda word: (len(lists[word]), word)):
         rarity = known.rarity(word)
         for key in lists[word]:
-            if key in scores:
-                scores[key] += rarity
-            elif len(scores) < ENOUGH or len(lists[word]) < limit:
-                scores[key] = rarity
+            scores[key] = scores.get(key, 0.0) + rarity
     return sorted(scores, key=lambda key: scores[key], reverse=True)[:limit]
 
 
-def _passage(reader: Reader, number: int, place: int, memory: Memory, similarity: float | None) -> Passage:
-    thread = None if memory.thread is None else f"{memory.agent_id}\n{memory.thread}"
-    own = memory.agent_id == reader.agent_id
-    return Passage(
-        number, memory.content, memory.moment, thread, place, similarity, own, memory.pinned_at is not None
-    )
+def _ends(words: Sequence[str]) -> Sequence[str]:
+    """Of very many words those at the beginning and, most of them, at the end."""
+    if len(words) <= COUNTED_WORDS:
+        return words
+    return [*words[: COUNTED_WORDS // 4], *words[-COUNTED_WORDS * 3 // 4 :]]
 
 
-def _hits(ranked: Sequence[Ranked], memories: Mapping[int, Memory], limit: int) -> list[Hit]:
-    """Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
-    by_key = {int(one.key): one for one in ranked[: limit * 5]}
+@lru_cache(maxsize=2_000)
+def _terms(message_id: str, text: str) -> Terms:
+    return Terms.of(text)
+
+
+def _passage(reader: Reader, number: int, entry: Entry, similarity: float | None) -> Passage:
+    thread = None if entry.thread is None else f"{entry.owner}\n{entry.thread}"
+    own = entry.owner == reader.agent_id
+    return Passage(number, entry.terms, entry.moment, thread, entry.place, similarity, own, entry.pinned)
+
+
+def _hits(
+    tx: Transaction, reader: Reader, ranked: Sequence[Ranked], limit: int, without_file: str | None
+) -> list[Hit]:
+    """The rows of the best. Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
+    by_key = {int(one.key): one for one in ranked}
+    numbers, most = list(by_key), limit * DUPLICATES
+    memories: dict[int, Memory] = {}
+    for start in range(0, len(numbers), most):
+        rows = tx.memories.numbered(reader, numbers[start : start + most])
+        memories |= {n: m for n, m in rows.items() if without_file is None or m.file != without_file}
+        if len(memories) >= most:
+            break
+    found = [key for key in numbers if key in memories][:most]
     shown = distinct(
-        (Found(key, memories[key].content, _newness(memories[key], one)) for key, one in by_key.items()),
-        limit,
+        (Found(key, memories[key].content, _newness(memories[key], by_key[key])) for key in found), limit
     )
     return [
         Hit(memories[key], by_key[best].score, by_key[key].via, by_key[best].strong) for key, best in shown

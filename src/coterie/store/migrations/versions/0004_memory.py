@@ -7,8 +7,6 @@ and scope read as main's, global. What is derived from them stands in tables of 
 import sqlalchemy as sa
 from alembic import op
 
-from coterie.store import full_text
-
 revision = "0004"
 down_revision = "0003"
 
@@ -77,9 +75,20 @@ def upgrade() -> None:
     op.create_index(
         "memory_index_pending", "memory_index", ["number"], sqlite_where=pending, postgresql_where=pending
     )
-    full_text.create_memories(connection)  # that of messages is made anew in 0008
     if older:
-        full_text.index_memories(connection)
+        index_memories(connection)  # full text is made in 0009
+
+
+def index_memories(connection: sa.Connection) -> None:
+    """Rows of an older table. Without vectors, which come later."""
+    connection.execute(
+        sa.text(
+            "INSERT INTO memory_index (memory_id, owner, private, thread, place, moment)"
+            " SELECT CAST(id AS TEXT), coalesce(nullif(agent_id, ''), 'main'), coalesce(scope, 'global') = 'private',"
+            " thread, row_number() OVER (), coalesce(CAST(occurred_at AS TEXT), CAST(created_at AS TEXT), '')"
+            " FROM memories WHERE coalesce(scope, 'global') IN ('global', 'private')"
+        )
+    )
 
 
 def number_messages(dialect: str) -> None:

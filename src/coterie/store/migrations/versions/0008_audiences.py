@@ -56,12 +56,7 @@ def upgrade() -> None:
     connection = op.get_bind()
     tell_sessions(connection)
     tell_messages(connection)
-    full_text.drop_messages(connection)
-    full_text.create_messages(connection)
-    full_text.index_messages(connection)
-    if connection.dialect.name != "sqlite":
-        op.execute("ALTER TABLE memories_fts ADD COLUMN IF NOT EXISTS audience TEXT")
-    tell_memories(connection)
+    tell_memories(connection)  # full text is made anew in 0009
 
 
 def tell_sessions(connection: sa.Connection) -> None:
@@ -164,15 +159,6 @@ def tell_memories(connection: sa.Connection) -> None:
         connection.execute(
             sa.text("UPDATE memory_index SET audience = :audience WHERE memory_id = :id"), values
         )
-        found = connection.execute(
-            sa.text(
-                "SELECT i.*, m.content, m.tags_json FROM memory_index AS i"
-                " JOIN memories AS m ON m.id = i.memory_id WHERE i.memory_id = :id"
-            ),
-            values,
-        ).first()
-        if found is not None:
-            full_text.put_again(connection, found._mapping)
 
 
 def _source_audience(connection: sa.Connection, key: str) -> str:
