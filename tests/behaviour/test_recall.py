@@ -194,6 +194,10 @@ def test_the_tools_remember_once_find_and_forget_only_their_own(home: Path) -> N
         name, _, rest = asked.partition(" ")
         if name == "store":
             return call("memory_remember", {"content": rest})
+        if name == "hide":
+            return call(
+                "memory_remember", {"content": "gone", "scope": "global", "supersedes": ids[rest][:16]}
+            )
         if name == "share":
             return call("memory_remember", {"content": rest, "scope": "global"})
         if name == "find":
@@ -216,6 +220,8 @@ def test_the_tools_remember_once_find_and_forget_only_their_own(home: Path) -> N
             assert [m["content"] for m in found["memories"]] == ["the boat is blue"]
             assert "error" in await talk(house, "rose", "drop mine")
             assert "belongs to another" in await talk(house, "rose", "drop ours")
+            assert "belongs to another" in await talk(house, "rose", "hide ours")
+            assert [m.content for m in house.gateway.memories.as_("quiet").page()[0]] == ["the boat is blue"]
             assert await talk(house, "dot", "drop mine") == "forgotten"
             assert "noted in memory/" in await talk(house, "dot", "log we met the harbourmaster")
             assert await talk(house, "dot", "write The harbourmaster is Ann.") == "MEMORY.md is changed"

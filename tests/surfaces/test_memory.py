@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.gateway import Command, GatewayProcess, RpcError, coterie, running
@@ -116,6 +117,77 @@ def test_http_remembers_recalls_changes_and_forgets(gateway: GatewayProcess) -> 
         assert memory_id in [m["id"] for m in client.get("/api/memories?tags=sea").json()["memories"]]
         assert client.delete(f"/api/memories/{memory_id}").json() == {"forgotten": True, "id": memory_id}
         assert client.delete(f"/api/memories/{memory_id}").status_code == 404
+
+
+@pytest.mark.parametrize("with_gateway", [False, True])
+def test_an_agent_that_is_named_limits_a_change_to_its_own(home: Path, with_gateway: bool) -> None:
+    def story() -> None:
+        for agent in ("dot", "rose"):
+            assert coterie(home, "agent", "add", agent, "--personality", "x").returncode == 0
+        made = json.loads(coterie(home, "remember", "the kayak is red", "--agent", "dot", "--json").stdout)[
+            "id"
+        ]
+        for command in (
+            ("memory", "forget", made, "--agent", "rose"),
+            ("memory", "edit", made, "--agent", "rose", "--text", "no"),
+            ("memory", "edit", made, "--agent", "rose", "--pin"),
+            ("remember", "there is no kayak", "--agent", "rose", "--supersedes", made),
+        ):
+            done = coterie(home, *command)
+            assert done.returncode != 0 and "belongs to another agent: dot" in done.stderr, command
+        file = home.parent / "theirs.jsonl"
+        file.write_text(json.dumps({"content": "not rose's", "agent_id": "dot"}) + "\n")
+        done = coterie(home, "memory", "import", str(file), "--agent", "rose")
+        assert done.returncode != 0 and "belongs to dot" in done.stderr
+        listed = json.loads(coterie(home, "memory", "list", "--agent", "dot", "--json").stdout)["memories"]
+        assert [(m["id"], m["content"], m["pinned_at"]) for m in listed] == [(made, "the kayak is red", None)]
+        done = coterie(home, "memory", "forget", made[:12], "--agent", "dot")
+        assert done.returncode == 0 and made in done.stdout
+
+    if with_gateway:
+        with running(home):
+            story()
+    else:
+        story()
+
+
+def test_http_shortens_ids_and_supersedes_once(gateway: GatewayProcess) -> None:
+    with gateway.http() as client:
+
+        def tell(content: str, **more: str) -> httpx.Response:
+            return client.post("/api/memory/remember", json={"content": content, **more})
+
+        lines = "".join(
+            json.dumps({"id": f"cafe{n}", "content": f"tender {n}", "agentId": "dot"}) + "\n"
+            for n in range(3)
+        )
+        assert client.post("/api/memory/import", content=lines.encode()).json()["added"] == 3
+        many = client.get("/api/memories/caf")
+        assert many.status_code == 409 and "3 memories" in many.json()["error"]["message"]
+        assert client.get("/api/memories/cafe1").json()["id"] == "cafe1"
+        hidden = tell("nobody else sees this", agentId="dot", scope="private").json()["id"]
+        assert client.get(f"/api/memories/{hidden[:20]}").status_code == 404
+        assert client.get(f"/api/memories/{hidden[:20]}?agentId=dot").json()["id"] == hidden
+        refused = tell("there is no tender", agentId="rose", supersedes="cafe1")
+        assert refused.status_code == 409 and "another agent" in refused.json()["error"]["message"]
+        newer = tell("tender 1 sank", agentId="dot", supersedes="cafe1").json()["id"]
+        again = tell("tender 1 floats", agentId="dot", supersedes="cafe1")
+        assert again.status_code == 409 and newer in again.json()["error"]["message"]
+        assert client.patch("/api/memories/cafe2?agentId=dot", json={"tags": ["x"]}).json()["id"] == "cafe2"
+        assert client.delete(f"/api/memories/{newer[:20]}?agentId=dot").json()["id"] == newer
+        assert client.get("/api/memories/cafe1").status_code == 404, "what it took the place of goes with it"
+
+
+def test_of_two_processes_that_supersede_one_memory_one_does(home: Path) -> None:
+    first = json.loads(coterie(home, "remember", "the ferry leaves at seven", "--json").stdout)["id"]
+    commands = [
+        Command(home, "remember", f"it leaves at {hour}", "--supersedes", first) for hour in (8, 9, 10)
+    ]
+    done = [command.finish(240) for command in commands]
+    assert sorted(one.returncode != 0 for one in done) == [False, True, True]
+    assert all("superseded already" in one.stderr for one in done if one.returncode)
+    listed = json.loads(coterie(home, "memory", "list", "--json").stdout)["memories"]
+    assert len(listed) == 1 and listed[0]["content"].startswith("it leaves at ")
 
 
 def test_http_refuses_what_is_wrong(gateway: GatewayProcess) -> None:

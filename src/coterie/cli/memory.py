@@ -117,7 +117,9 @@ def _print_memories(found: Answer) -> None:
 
 @app.command()
 def edit(
-    memory: Annotated[str, typer.Argument(metavar="ID", help="As `recall --json` shows it.")],
+    memory: Annotated[
+        str, typer.Argument(metavar="ID", help="Its id, or as much of its beginning as is unique.")
+    ],
     text: Annotated[str | None, typer.Option("--text", help="What it says from now on.")] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="global or private.")] = None,
     pin: Annotated[bool | None, typer.Option("--pin/--unpin", help="Recall it in every turn.")] = None,
@@ -141,7 +143,9 @@ def edit(
 
 @app.command()
 def forget(
-    memory: Annotated[str, typer.Argument(metavar="ID", help="As `recall --json` shows it.")],
+    memory: Annotated[
+        str, typer.Argument(metavar="ID", help="Its id, or as much of its beginning as is unique.")
+    ],
     agent: AsAgent = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -193,7 +197,8 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What an export wrote.", exists=True)],
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Whose entries are that name nobody.")
+        str | None,
+        typer.Option("--agent", metavar="NAME", help="Whose entries are; those of others are refused."),
     ] = None,
     form: FormatOption = None,
     home: HomeOption = None,

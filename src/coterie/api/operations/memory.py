@@ -18,7 +18,12 @@ from coterie.engine.memory.search import Mode
 from coterie.engine.memory.text import Format
 
 MemoryText = Annotated[Text, Field(max_length=100_000)]
-MemoryId = Annotated[Text, Field(min_length=1, max_length=200, description="A memory's id.")]
+MemoryId = Annotated[
+    Text,
+    Field(
+        min_length=1, max_length=200, description="A memory's id, or as much of its beginning as is unique."
+    ),
+]
 Reader = Annotated[
     Text,
     Field(max_length=200, description="As whom; without it, nobody in particular, who sees what is global."),
@@ -100,7 +105,9 @@ class MemoryExportAll(Params):
 class MemoryImport(Change):
     content: str = Field(description="What an export wrote, or JSON lines of what `memory.remember` takes.")
     format: Format = "jsonl"
-    agent_id: AgentId | None = Field(None, description="Whose entries are that name nobody.")
+    agent_id: AgentId | None = Field(
+        None, description="Whose entries are; those that name another are refused."
+    )
 
 
 class MemoryReindex(Change):

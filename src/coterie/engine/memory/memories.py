@@ -504,7 +504,7 @@ class MemoryHandle:
             lambda name: self._memories.as_agent(name)._owner,  # it must exist and be active
             now_iso(),
         )
-        memories = list(reading.all(entries))
+        memories = list(reading.all(list(entries)))
         added = present = 0
         try:
             for new, there in carry_in(self._memories, memories, reading.given, self._require_owner):
