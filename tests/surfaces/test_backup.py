@@ -640,3 +640,17 @@ def test_a_gateway_that_lost_its_lock_takes_it_again_or_ends(
             with second.rpc() as rpc:
                 run = rpc.call("chat.send", session="agent:main:dm:b", message="hello")["run_id"]
                 assert rpc.wait_for("chat", run_id=run, state="final")
+
+
+def test_the_guide_says_what_the_doctor_says() -> None:
+    """Every sentence that the tests above wait for stands in the guide."""
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "backup.md").read_text()
+    for said in (
+        "is missing, but a household lived here",
+        "is empty, but a household lived here",
+        "the database is damaged: file is not a database",
+        "holds no household, but one lived here",
+        "the database lost what was written last",
+        "coterie doctor --begin-anew",
+    ):
+        assert said in guide
