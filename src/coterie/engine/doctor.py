@@ -57,6 +57,7 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
                 "run/gateway.json names a gateway that no longer runs",
                 "harmless; --fix removes it",
             )
+    yield from _check_restore(home, fix=fix)
     leftovers = [
         p for p in (home.path, *home.agents.glob("*")) if p.is_dir() for p in p.glob(f"{TEMPORARY}*")
     ]
@@ -69,6 +70,22 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "warning", f"{len(leftovers)} temporary files were left by a crash", "coterie doctor --fix"
             )
+
+
+def _check_restore(home: Home, *, fix: bool) -> Iterator[Finding]:
+    from coterie.engine.household.restoring import leftovers
+
+    found = [] if home.engine_is_held() else leftovers(home)
+    if found and fix:
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield Finding(
+            "fixed", "a restore was cut off before it had changed anything; what it unpacked is gone"
+        )
+    elif found:
+        yield Finding(
+            "warning", "a restore was cut off before it had changed anything", "coterie doctor --fix"
+        )
 
 
 def check_disk(home: Home) -> Iterator[Finding]:
