@@ -38,7 +38,10 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
         yield Finding("ok", f"{home.path} does not exist yet; the first command makes it")
         return
     if not os.access(home.path, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding("problem", f"{home.path} cannot be written", "change its owner or its permissions")
+        if os.statvfs(home.path).f_flag & os.ST_RDONLY:
+            yield Finding("problem", f"the disk that {home.path} is on is read-only", "mount it for writing")
+        else:
+            yield Finding("problem", f"{home.path} cannot be written", "change its owner or its permissions")
         return
     yield Finding("ok", f"home folder {home.path}")
     if home.token.exists() and stat.S_IMODE(home.token.stat().st_mode) & 0o077:
