@@ -80,6 +80,8 @@ def opened(
         file = database_file(home, url)
         if file is not None:
             check_file(home, file)
+            if engine:
+                stack.enter_context(home.database_lock(file))
             if home.in_use.exists() and (engine or not home.engine_is_held()):
                 after_a_crash(home, file)
         held = stack.enter_context(engine_claim(url)) if engine and file is None else None

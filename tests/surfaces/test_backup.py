@@ -168,7 +168,7 @@ def restored_by(world: World, home: Path) -> None:
     assert (home / "skills/tea/SKILL.md").exists() and (home / "plugins/dice.py").exists()
     assert (home / "agents/rose/SOUL.md").read_text() == "Knows plants.\n"
     assert (home / "token").exists(), "whoever had the token comes in as before"
-    for left in (".coterie-tmp-", "restore.json"):
+    for left in (".coterie-tmp-", "restore.json", "restoring-"):
         assert not list(home.rglob(f"{left}*"))
 
 
@@ -340,6 +340,16 @@ def test_a_restore_that_was_cut_short_is_finished_by_whoever_comes_next(
     assert not (home / "run" / "restore.json").exists()
 
 
+def test_a_restore_that_was_killed_while_it_unpacked_has_changed_nothing(world: World, home: Path) -> None:
+    shutil.copytree(world.clean, home)
+    (home / "restoring-20260101T000000Z-abcd" / "home").mkdir(parents=True)
+    assert "a restore was cut off" in coterie(home, "doctor").stdout
+    assert coterie(home, "doctor", "--fix").returncode == 0
+    assert not list(home.glob("restoring-*"))
+    (home / "restoring-20260101T000000Z-abcd" / "home").mkdir(parents=True)
+    restored_by(world, home)
+
+
 def rewritten(backup: Path, target: Path, change: Callable[[zipfile.ZipInfo, bytes], bytes | None]) -> Path:
     """The same backup with other contents; None leaves an entry out."""
     with zipfile.ZipFile(backup) as old, zipfile.ZipFile(target, "w") as new:
@@ -389,7 +399,7 @@ def test_hostile_and_broken_files_are_refused_before_anything_is_touched(
     for name in (
         "home/../../evil", "/etc/evil", "home//etc/evil", "home/agents/../../evil", "home/./x", "home/a\\..\\b",
         "home/run/restore.json", "home/token", "home/backups/x", "evil", "home/agents/a\nb", "home/" + "a" * 300,
-        "home/.ssh/key", "home/agents/" + "d/" * 600 + "x",
+        "home/.ssh/key", "home/before-restore-1/x", "home/restoring-1/x", "home/agents/" + "d/" * 600 + "x",
     ):  # fmt: skip
         added(name)
         refused(name)
@@ -467,6 +477,18 @@ def until_refused(http: httpx.Client) -> httpx.Response:
         if answer.status_code != 202:
             return answer
     raise AssertionError("messages were taken that nobody keeps")
+
+
+def test_one_database_file_has_one_gateway_though_two_homes_name_it(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for one in (home, other):
+        one.mkdir()
+        (one / "agent.yaml").write_text(f"database: {{url: 'sqlite:///{tmp_path}/shared.db'}}\n")
+    with running(home):
+        refused = coterie(other, "serve", "--port", "0")
+        assert refused.returncode == 1 and "another home's Coterie" in refused.stderr
+    with running(other) as gateway, gateway.http() as http:
+        assert http.get("/readyz").status_code == 200
 
 
 def test_a_second_gateway_says_at_once_who_holds_the_home(gateway: GatewayProcess) -> None:
@@ -640,3 +662,17 @@ def test_a_gateway_that_lost_its_lock_takes_it_again_or_ends(
             with second.rpc() as rpc:
                 run = rpc.call("chat.send", session="agent:main:dm:b", message="hello")["run_id"]
                 assert rpc.wait_for("chat", run_id=run, state="final")
+
+
+def test_the_guide_says_what_the_doctor_says() -> None:
+    """Every sentence that the tests above wait for stands in the guide."""
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "backup.md").read_text()
+    for said in (
+        "is missing, but a household lived here",
+        "is empty, but a household lived here",
+        "the database is damaged: file is not a database",
+        "holds no household, but one lived here",
+        "the database lost what was written last",
+        "coterie doctor --begin-anew",
+    ):
+        assert said in guide

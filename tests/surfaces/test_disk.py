@@ -84,6 +84,20 @@ def test_a_full_disk_is_noticed_and_forgotten(tmp_path: Path) -> None:
         assert coterie(home, "doctor").returncode == 0
 
 
+def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk) as mounted:
+        home = disk / "home"
+        assert coterie(home, "agent", "list").returncode == 0
+        if not mounted:
+            return  # only who may mount can have one
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        for words in (["doctor"], ["agent", "list"], ["remember", "x"], ["serve", "--port", "0"]):
+            done = coterie(home, *words)
+            assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+            assert "read-only" in (done.stdout + done.stderr).lower()
+
+
 def test_a_message_for_a_full_disk_is_refused_in_words(home: Path) -> None:
     with running(home) as gateway, gateway.http() as http:
         assert http.post("/api/sessions/agent:main:main/messages", json={"message": "one"}).status_code == 202

@@ -38,7 +38,10 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
         yield Finding("ok", f"{home.path} does not exist yet; the first command makes it")
         return
     if not os.access(home.path, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding("problem", f"{home.path} cannot be written", "change its owner or its permissions")
+        if os.statvfs(home.path).f_flag & os.ST_RDONLY:
+            yield Finding("problem", f"the disk that {home.path} is on is read-only", "mount it for writing")
+        else:
+            yield Finding("problem", f"{home.path} cannot be written", "change its owner or its permissions")
         return
     yield Finding("ok", f"home folder {home.path}")
     if home.token.exists() and stat.S_IMODE(home.token.stat().st_mode) & 0o077:
@@ -57,6 +60,7 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
                 "run/gateway.json names a gateway that no longer runs",
                 "harmless; --fix removes it",
             )
+    yield from _check_restore(home, fix=fix)
     leftovers = [
         p for p in (home.path, *home.agents.glob("*")) if p.is_dir() for p in p.glob(f"{TEMPORARY}*")
     ]
@@ -69,6 +73,22 @@ def check_home(home: Home, *, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "warning", f"{len(leftovers)} temporary files were left by a crash", "coterie doctor --fix"
             )
+
+
+def _check_restore(home: Home, *, fix: bool) -> Iterator[Finding]:
+    from coterie.engine.household.restoring import leftovers
+
+    found = [] if home.engine_is_held() else leftovers(home)
+    if found and fix:
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield Finding(
+            "fixed", "a restore was cut off before it had changed anything; what it unpacked is gone"
+        )
+    elif found:
+        yield Finding(
+            "warning", "a restore was cut off before it had changed anything", "coterie doctor --fix"
+        )
 
 
 def check_disk(home: Home) -> Iterator[Finding]:

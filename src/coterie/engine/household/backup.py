@@ -330,13 +330,15 @@ def _refusal(entry: zipfile.ZipInfo) -> str | None:
         first, *_ = check_path(name.removeprefix(FILES).removesuffix("/"))
     except InvalidRequest as error:
         return f"has no fitting name: {error.message}"
-    if first in NEVER or first.startswith((".", BEFORE)):
+    if first in NEVER or first.startswith((".", BEFORE, STAGING)):
         return "does not belong into a backup"
     return None
 
 
 BEFORE = "before-restore-"
 """Begins the name of the folder that keeps what a restore replaced."""
+STAGING = "restoring-"
+"""Begins the name of the folder where a restore unpacks."""
 
 
 def _manifest(file: Path, archive: zipfile.ZipFile) -> tuple[dict[str, Any], Facts]:

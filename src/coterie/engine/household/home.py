@@ -125,6 +125,17 @@ class Home:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield
 
+    @contextmanager
+    def database_lock(self, file: Path) -> Iterator[None]:
+        """For a database outside the home, which another home may name as well."""
+        if file.is_relative_to(self.path):
+            yield
+            return
+        with _locked(
+            Path(f"{file}-engine"), wait=5, busy=lambda: f"another home's Coterie uses the database {file}"
+        ):
+            yield
+
     def holder(self) -> str:
         """Who holds the engine, in words."""
         gateway = self.running_gateway()

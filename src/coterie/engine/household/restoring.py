@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from coterie.config import Config, ConfigError
 from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.engine.household import life
-from coterie.engine.household.backup import BEFORE, Backup, in_words, opened, sync_folder
+from coterie.engine.household.backup import BEFORE, STAGING, Backup, in_words, opened, sync_folder
 from coterie.engine.household.folder import TEMPORARY
 from coterie.engine.household.home import Home
 from coterie.engine.household.place import database_file, database_url, url_in
@@ -93,6 +93,11 @@ def finish_restore(home: Home, *, locked: bool) -> None:
         _finish(home)
 
 
+def leftovers(home: Home) -> list[Path]:
+    """What a restore unpacked that was cut off before it had a plan."""
+    return [] if home.restoring.exists() else sorted(home.path.glob(f"{STAGING}*"))
+
+
 def begin_anew(home: Home) -> Path | None:
     """Put what is left of the database aside, and let the next start make an empty one."""
     home.prepare()
@@ -115,11 +120,13 @@ def _restore(home: Home, backup: Backup, url: str) -> Restored:
     file = database_file(home, url)
     with contextlib.suppress(OSError):
         home.agents.rmdir()  # made a moment ago, or as good as that
+    for leftover in leftovers(home):
+        shutil.rmtree(leftover, ignore_errors=True)
     stamp = _stamp()
     aside = home.path / f"{BEFORE}{stamp}"
     _check_space(home, backup)
-    staging = home.path / f"{TEMPORARY}restore-{stamp}"
-    beside = staging if file is None else file.parent / f"{TEMPORARY}restore-{stamp}-database"
+    staging = home.path / f"{STAGING}{stamp}"
+    beside = staging if file is None else file.parent / f"{STAGING}{stamp}-database"
     with _removed_unless_planned(home, staging, beside):
         staging.mkdir(mode=0o700)
         backup.files_to(staging / "home")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from coterie.core.announce import TIMEOUT, milliseconds
 from coterie.core.audience import OWNER, rights_of
 from coterie.core.clock import now_iso
-from coterie.core.errors import CoterieError, Damaged, Unavailable
+from coterie.core.errors import CoterieError, Damaged, Unavailable, of_the_disk
 from coterie.core.message import ToolCall
 from coterie.core.ports import ModelError, Reply, TextDelta, ThinkingDelta
 from coterie.core.session import Session
@@ -113,8 +113,12 @@ class Dispatcher:
         except ClaimLost as error:
             log.info("session %s: %s", worker.session.key, error.message)
             self._brains.forget()
-        except Exception:
-            log.exception("session %s is tried again in %.1f s", worker.session.key, pause)
+        except Exception as error:
+            disk = of_the_disk(error) if isinstance(error, OSError) else None
+            if disk is None:
+                log.exception("session %s is tried again in %.1f s", worker.session.key, pause)
+            else:
+                log.error("session %s must wait: %s", worker.session.key, disk.message)
         return False
 
     async def _next_turn(self, worker: Worker) -> None:
@@ -189,7 +193,9 @@ class Dispatcher:
             raise
         except CoterieError:
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and of_the_disk(error) is not None:
+                raise  # it goes on once there is room
             log.exception("run %s failed", turn.job.run_id)
             await turn.end(TurnState.ERROR, "something went wrong inside Coterie; the log says what")
         finally:

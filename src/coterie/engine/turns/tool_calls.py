@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from coterie.core.announce import Asker
 from coterie.core.audience import is_outside
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, of_the_disk
 from coterie.core.fence import OPEN, Fences
 from coterie.core.message import ResultPart, TextPart, ToolCall
 from coterie.core.policy import Decision
@@ -90,8 +90,10 @@ class ToolCalls:
         except TimeoutError:
             problem = f"the tool did not end within {TOOL_SECONDS} seconds"
         except Exception as error:
-            log.exception("tool %s failed in run %s", call.name, turn.job.run_id)
-            problem = f"{type(error).__name__}: {str(error)[:500]}"
+            disk = of_the_disk(error) if isinstance(error, OSError) else None
+            if disk is None:
+                log.exception("tool %s failed in run %s", call.name, turn.job.run_id)
+            problem = f"{type(error).__name__}: {str(error)[:500]}" if disk is None else disk.message
         finally:
             turn.waiting.clock = None
         return bounded([TextPart(f"error: {problem}")]), False
