@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from re import _parser  # type: ignore[attr-defined]  # what a pattern is made of; nothing public says it
 from typing import Any
 
+_parser: Any = import_module("re._parser")  # what a pattern is made of; nothing public says it
 MEGABYTE = 1_000_000
 SAMPLE = 30_000
 SECONDS = 60
@@ -65,10 +65,10 @@ def compiled(package: str = "coterie") -> list[Use]:
             found[made.pattern, made.flags] = (f"{module}: {made.pattern!r}", made)
         return made
 
-    re.compile = watched  # type: ignore[assignment]
+    re.compile = watched
     try:
-        for module in [m for m in sys.modules if m.partition(".")[0] == package]:
-            del sys.modules[module]
+        for name in [m for m in sys.modules if m.partition(".")[0] == package]:
+            del sys.modules[name]
         for module in pkgutil.walk_packages([folder], f"{package}."):
             if "migrations" not in module.name and not module.name.endswith("__main__"):
                 import_module(module.name)

@@ -59,7 +59,8 @@ def _methods_by_pattern() -> dict[str, list[str]]:
     """Patterns that stand alone under a name; those in tables and tuples are tried in every way."""
     from importlib import import_module
 
-    used, found = _methods_by_name(), {}
+    used = _methods_by_name()
+    found: dict[str, set[str]] = {}
     for path, tree in TREES.items():
         if not any(True for _ in _uses_of_re(tree)):
             continue
