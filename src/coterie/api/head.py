@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from coterie.api.pipelined import Pipelined
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request line and headers together, give or take what one read brings."""
 
 
-class BoundedHead(HttpToolsProtocol):
+class BoundedHead(Pipelined):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: int | None = 0
         """Bytes of the head so far; None while a body comes."""
-        self._requests: list[RequestResponseCycle] = []
-        """Those that are not answered yet; several where a client sends on before it has heard."""
 
     def data_received(self, data: bytes) -> None:
         before = self._head
@@ -36,24 +34,10 @@ class BoundedHead(HttpToolsProtocol):
         self._head = None
         self._ended = True
         super().on_headers_complete()
-        if self.cycle is not None:
-            waiting = [one for one in self._requests if one is not self.cycle and not one.response_complete]
-            self._requests = [*waiting, self.cycle]
 
     def on_message_complete(self) -> None:
         self._head = 0
         super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_requests()
-        super().connection_lost(exc)
-
-    def _forget_requests(self) -> None:
-        """Nobody hears their answers any more. The server itself thinks only of the newest."""
-        for request in self._requests:
-            if not request.response_complete:
-                request.disconnected = True
-                request.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser refuses; it takes no address of this size, even where all of it came in one read."""
@@ -67,8 +51,8 @@ class BoundedHead(HttpToolsProtocol):
         self._answer(b"431 Request Header Fields Too Large", message)
 
     def _answer(self, status: bytes, message: str) -> None:
-        self._forget_requests()
         body = json.dumps({"error": {"code": "INVALID_REQUEST", "message": message}}).encode()
+        self.forget_requests()
         self.transport.write(
             b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\n"
             b"connection: close\r\ncontent-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
