@@ -192,7 +192,7 @@ def opened(home: Path, patience: float) -> Iterator[World]:
     home.mkdir(parents=True)
     with provider() as model:
         (home / "agent.yaml").write_text(config(model.url))
-        with running(home, **{KEY: "sk-test-0123456789"}) as gateway:
+        with running(home, TEST_KEY="sk-test-0123456789") as gateway:
             world = World(gateway, model, patience)
             watcher = threading.Thread(target=world.watch)
             watcher.start()

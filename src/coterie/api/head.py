@@ -7,8 +7,7 @@ import asyncio
 import json
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
+from coterie.api.pipelined import Pipelined
 from coterie.api.text_socket import TextSocket
 from coterie.api.visitors import Visitors
 
@@ -37,15 +36,13 @@ class Socket(TextSocket):
         super().connection_lost(exc)
 
 
-class BoundedHead(HttpToolsProtocol):
+class BoundedHead(Pipelined):
     visitors: ClassVar[Visitors]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: int | None = 0
         """Bytes of the head so far; None while a body comes."""
-        self._requests: list[RequestResponseCycle] = []
-        """Those that are not answered yet; several where a client sends on before it has heard."""
         self._body = 0
         """Bytes of the body so far."""
         self._limit: asyncio.TimerHandle | None = None
@@ -62,7 +59,6 @@ class BoundedHead(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self.visitors.leave(self._address)
-        self._forget_requests()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -122,9 +118,6 @@ class BoundedHead(HttpToolsProtocol):
         self._body = 0
         self._wait_for_body(self.loop.time())
         super().on_headers_complete()
-        if self.cycle is not None:
-            waiting = [one for one in self._requests if one is not self.cycle and not one.response_complete]
-            self._requests = [*waiting, self.cycle]
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
@@ -134,13 +127,6 @@ class BoundedHead(HttpToolsProtocol):
         self._head = 0
         self._stop_waiting()
         super().on_message_complete()
-
-    def _forget_requests(self) -> None:
-        """Nobody hears their answers any more. The server itself thinks only of the newest."""
-        for request in self._requests:
-            if not request.response_complete:
-                request.disconnected = True
-                request.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser refuses; it takes no address of this size, even where all of it came in one read."""
@@ -154,7 +140,7 @@ class BoundedHead(HttpToolsProtocol):
         self._answer(b"431 Request Header Fields Too Large", message)
 
     def _answer(self, status: bytes, message: str, code: str = "INVALID_REQUEST") -> None:
-        self._forget_requests()
+        self.forget_requests()
         body = json.dumps({"error": {"code": code, "message": message}}).encode()
         self.transport.write(
             b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\n"
