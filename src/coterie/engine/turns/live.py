@@ -11,7 +11,6 @@ from coterie.core.events import LAST, ChatEvent, ChatState
 from coterie.core.text import all_storable
 from coterie.engine.events import Events
 
-
 BEHIND = 20_000
 """Events of one turn that wait for somebody who reads slowly."""
 
