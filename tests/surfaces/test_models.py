@@ -53,6 +53,7 @@ def test_every_door_lists_the_same_models(house: Path) -> None:
         "name": "anthropic/claude-sonnet-5",
         "provider": "anthropic",
         "available": True,
+        "reason": None,
         "named": False,
     }
     assert not any(name.startswith("google/") for name in models)

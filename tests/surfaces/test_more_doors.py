@@ -194,7 +194,7 @@ def test_the_same_as_events(http: httpx.Client, server: ModelServer) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"text": "hi"}, 400),
+        ({"channel": "m", "text": "hi"}, 400),
         ({"channel": "m", "peerId": "x"}, 400),
         ({"channel": "m", "peerId": "x", "text": ""}, 400),
         ({"channel": "m", "peerId": "x", "text": "a", "messages": []}, 400),

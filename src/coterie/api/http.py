@@ -35,6 +35,7 @@ from coterie.core.errors import CoterieError, Internal, InvalidRequest, NotFound
 from coterie.core.threads import on_thread
 from coterie.engine.access import Caller
 from coterie.engine.gateway import Gateway
+from coterie.engine.turns.live import FellBehind
 
 log = logging.getLogger("coterie.api")
 
@@ -107,8 +108,12 @@ def _endpoint(
 
 async def _told(gateway: Gateway, streamed: Streamed) -> AsyncIterator[bytes]:
     """The pieces; whoever leaves before the last one was written does not come to the end of this."""
-    async for piece in streamed.pieces:
-        yield piece
+    try:
+        async for piece in streamed.pieces:
+            yield piece
+    except FellBehind as error:
+        log.info("run %s is no longer told: %s", streamed.run_id, error.message)
+        return
     gateway.deliveries.note(streamed.run_id)
 
 

@@ -6,9 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from coterie.core.errors import Unavailable
 from coterie.core.events import LAST, ChatEvent, ChatState
 from coterie.core.text import all_storable
 from coterie.engine.events import Events
+
+BEHIND = 20_000
+"""Events of one turn that wait for somebody who reads slowly."""
+
+
+class FellBehind(Unavailable):
+    """Whoever followed did not keep up. The turn goes on."""
 
 
 class LiveTurn:
@@ -18,7 +26,7 @@ class LiveTurn:
         self.run_id = run_id
         self.session_key = session_key
         self._events = events
-        self._followers: list[asyncio.Queue[ChatEvent]] = []
+        self._followers: list[asyncio.Queue[ChatEvent | None]] = []
         self._seq = 0
         self.attempt = 1
         self.text = ""
@@ -39,7 +47,10 @@ class LiveTurn:
         event = ChatEvent(self.run_id, self.session_key, self._seq, state, self.attempt, fields)
         self._events.publish("chat", event.payload())
         for follower in self._followers:
-            follower.put_nowait(event)
+            if follower.qsize() < BEHIND:
+                follower.put_nowait(event)
+            elif follower.qsize() == BEHIND:
+                follower.put_nowait(None)
 
     def start_over(self) -> None:
         """The reply that was being streamed is void."""
@@ -64,7 +75,7 @@ class LiveTurn:
 
     async def follow(self) -> AsyncIterator[ChatEvent]:
         """First the turn so far, then every event until the last."""
-        queue: asyncio.Queue[ChatEvent] = asyncio.Queue()
+        queue: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._followers.append(queue)
         try:
             if self.thinking:
@@ -73,6 +84,8 @@ class LiveTurn:
                 yield self._so_far("delta", self.text)
             while True:
                 event = await queue.get()
+                if event is None:
+                    raise FellBehind("this client fell too far behind; ask again")
                 yield event
                 if event.state in LAST:
                     return
