@@ -676,7 +676,7 @@ def test_no_broken_file_keeps_a_household_from_opening(house: House, broken: str
 
 
 def test_a_file_that_cannot_be_edited_does_not_keep_a_household_from_opening(house: House) -> None:
-    """An addition was cut short before the file got it, and then somebody wrote the file as one flow mapping."""
+    """An addition was cut short before the file got it, and then somebody put an anchor on the roster."""
     house.save(COMMENTED)
     with house.open() as registry:
         with registry._store.read() as tx:
@@ -685,7 +685,7 @@ def test_a_file_that_cannot_be_edited_does_not_keep_a_household_from_opening(hou
         registry.create("miles")
         with registry._store.write() as tx:
             tx.meta.set("agreed", agreed)
-    house.save("{agents: {roster: [{name: dot, label: Dot}, {name: rose}]}}\n")
+    house.save("agents:\n  roster: &all\n    - {name: dot, label: Dot}\n    - {name: rose}\n")
     with house.open() as registry:
         assert "in the file" in registry.sync.state.problems[0].message
         assert set(active(registry)) == {"main", "dot", "rose", "miles"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coterie.config import Parsed
+from coterie.config import Config, Parsed
 from coterie.core.agent import MAIN, Agent, AgentState
 from coterie.core.roster import Roster
 from coterie.engine.household.config_file import text_sha
@@ -50,6 +50,11 @@ class Household:
         return Roster(entries, self.default)
 
 
+def without_roster(config: Config) -> dict[str, Any]:
+    """A configuration as it is kept: what was said, agents aside."""
+    return config.model_dump(mode="json", exclude_unset=True, exclude={"agents": {"roster"}})
+
+
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """What the file and the registry last had in common, and the last good text."""
@@ -85,7 +90,7 @@ class Agreed:
             entries=roster.entries,
             default=roster.default,
             waiting=waiting,
-            config=parsed.config.model_dump(mode="json", exclude_unset=True, exclude={"agents": {"roster"}}),
+            config=without_roster(parsed.config),
             warnings=tuple(warning.payload() for warning in parsed.warnings),
             revision=revision,
         )

@@ -24,6 +24,7 @@ from coterie.core.agent import (
     check_label,
     check_new_id,
     inherit,
+    unmapped,
 )
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
@@ -376,11 +377,11 @@ def _written(spec: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        message = (
-            "unknown key"
-            if first["type"] == "extra_forbidden"
-            else first["msg"].removeprefix("Value error, ")
-        )
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = (
+                unmapped(where, spec) or "unknown key" if where in ("chat", "provider") else "unknown key"
+            )
         raise InvalidRequest(f"spec.{where}: {message}", details={"field": f"spec.{where}"}) from None
 
 
