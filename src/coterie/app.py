@@ -130,7 +130,6 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             token = gateway.access.make_owner_token()
         listening = _listen(*address)
         url = _url(listening, address[0])
-        gateway.registry.scaffold_all()
 
         @contextlib.asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:

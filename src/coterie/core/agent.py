@@ -286,6 +286,11 @@ class Agent:
     updated_at: str
 
     @property
+    def visible(self) -> bool:
+        """Whether people and other agents are shown it. Never a template's word: see `inherit`."""
+        return self.spec.get("ui_visible") is not False
+
+    @property
     def entry(self) -> dict[str, Any]:
         """The agent as its roster entry holds it."""
         label = {} if self.label == self.id else {"label": self.label}
@@ -302,7 +307,9 @@ def inherit(written: list[Mapping[str, Any]]) -> AgentSpec:
             else:
                 merged[key] = value
     own = written[0]
-    merged.pop("extends", None)
-    if own.get("extends") is not None:
-        merged["extends"] = own["extends"]
+    # Which template it extends, and whether it is shown, is each agent's own: a template is hidden because it is one.
+    for key in ("extends", "ui_visible"):
+        merged.pop(key, None)
+        if own.get(key) is not None:
+            merged[key] = own[key]
     return AgentSpec.model_validate(merged)

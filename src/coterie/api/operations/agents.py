@@ -335,7 +335,7 @@ def _summary(gateway: Gateway, agent: Agent, pool: list[str]) -> AgentSummary:
         type=spec.type,
         model=spec.model.primary if spec.model else None,
         skills=gateway.registry.skills(spec, pool),
-        ui_visible=spec.ui_visible,
+        ui_visible=agent.visible,
     )
 
 

@@ -85,9 +85,10 @@ def _session(gateway: Gateway, body: GatewayChat) -> str:
     if agent_id is None:
         raise NotFound(f"there is no active agent {body.agent_id!r}")
     if body.session_key is not None:
-        if body.agent_id is not None and not body.session_key.startswith(f"agent:{agent_id}:"):
+        key = gateway.sessions.canonical(body.session_key)
+        if body.agent_id is not None and not key.startswith(f"agent:{agent_id}:"):
             raise InvalidRequest("sessionKey and agentId name different agents", details={"field": "agentId"})
-        return body.session_key
+        return key
     assert body.channel is not None
     if body.is_group:
         return group_key(agent_id, body.channel, body.chat_id or body.peer_id or "")

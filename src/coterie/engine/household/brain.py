@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
 from coterie.core.audience import rights_of
@@ -22,6 +20,7 @@ from coterie.engine.household.folder import Folder
 from coterie.engine.household.people import People
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.toolbox import Toolbox
+from coterie.engine.household.workspace import answered, stamp
 
 log = logging.getLogger("coterie.brain")
 
@@ -94,9 +93,9 @@ class Brains:
         if self._visible is None:
             active = (agent for agent in self._registry.agents() if agent.state is AgentState.ACTIVE)
             self._visible = {
-                agent.id: Peer(agent.id, agent.label, said.get("description"))
+                agent.id: Peer(agent.id, agent.label, self._description(agent))
                 for agent in active
-                if (said := self._said(agent)).get("ui_visible") is not False
+                if agent.visible
             }
         allow, deny = spec.agent_allowlist, spec.agent_denylist
         others = [peer for peer in self._visible.values() if peer.id != agent_id]
@@ -104,11 +103,12 @@ class Brains:
             return others
         return [peer for peer in others if permits(peer.id, allow, deny)]
 
-    def _said(self, agent: Agent) -> Mapping[str, Any]:
-        """Its entry; with a template, what the template says too. Most have none, and there may be a thousand."""
-        if agent.spec.get("extends") is None:
-            return agent.spec
-        return self._registry.spec(agent).model_dump(include={"description", "ui_visible"})
+    def _description(self, agent: Agent) -> str | None:
+        """Its own or its template's. Most have none, and there may be a thousand."""
+        said: str | None = agent.spec.get("description")
+        if said is None and agent.spec.get("extends") is not None:
+            return self._registry.spec(agent).description
+        return said
 
     def agent_of(self, session: Session) -> str:
         """Who runs a session now: its agent while that is active, else the default."""
@@ -178,7 +178,7 @@ class Brains:
         names: tuple[str, ...] = SUBAGENT_FILES if place.subagent else PROMPT_FILES
         if place.rights != "owner" and spec.outside.memory != "shared":
             names = tuple(name for name in names if name not in OWNERS_FILES)
-        files = {name: text for name in names if (text := workspace.effective(name)[1])}
+        files = {name: text for name in names if (text := answered(name, workspace.effective(name)[1]))}
         peers = self.peers(agent_id, spec)
         tools = self.tools
         config = self._registry.sync.config
@@ -231,7 +231,7 @@ class Brains:
     def _signature(self, agent_id: str) -> tuple[object, ...]:
         config = self._registry.sync.config
         folders = (f"{self._home}/agents/{agent_id}", str(self._home))
-        files = (_stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
+        files = (stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
         depth = config.delegation.max_depth
         return (
             config.default_model,
@@ -245,12 +245,3 @@ class Brains:
 
 def _schema_size(schema: ToolSchema) -> int:
     return len(schema.name) + len(schema.description) + len(json.dumps(dict(schema.parameters))) + 80
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    # Asked a dozen times in every turn: joining and looking up a Path would take six times as long.
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from coterie.config import Config, Parsed
@@ -97,4 +97,5 @@ class Agreed:
 
     def save(self, tx: Transaction, *, settled: bool) -> None:
         final = replace(self, settled=settled and not self.waiting)
-        tx.meta.set("agreed", json.dumps(asdict(final), ensure_ascii=False))
+        said = {one.name: getattr(final, one.name) for one in fields(final)}
+        tx.meta.set("agreed", json.dumps(said, ensure_ascii=False))

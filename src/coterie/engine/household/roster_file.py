@@ -6,7 +6,6 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from coterie.config import Loaded, load, values
@@ -42,6 +41,8 @@ def rewrite(text: str, told: Loaded, wanted: Roster) -> tuple[str, Loaded]:
         return text, told
     windows = "\r\n" in text
     plain = text.replace("\r\n", "\n") if windows else text
+    if not windows:
+        _known[text] = told.tree.root
     try:
         plain = _edited(plain, told, wanted)
         result = load(plain)
@@ -52,7 +53,7 @@ def rewrite(text: str, told: Loaded, wanted: Roster) -> tuple[str, Loaded]:
         # Whatever is odd about the file: an edit that goes wrong must never reach it.
         raise Conflict(_UNSAFE) from error
     finally:
-        _composed.cache_clear()
+        _known.clear()
     if not same:
         raise Conflict(_UNSAFE)
     return plain.replace("\n", "\r\n") if windows else plain, result
@@ -184,10 +185,17 @@ def _remove_key(text: str, agent: str, key: str) -> str:
 # Where things are
 
 
-@lru_cache(maxsize=1)
+_known: dict[str, Node | None] = {}
+"""The nodes of the text that is being edited; the registry's lock lets one edit happen at a time."""
+
+
 def _composed(text: str) -> Node | None:
     """Asked for several times between two changes of the text."""
-    return compose(text)
+    if text not in _known:
+        node = compose(text)
+        _known.clear()
+        _known[text] = node
+    return _known[text]
 
 
 def _agents(text: str) -> Pair | None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.registry")
 
+MANY = 100
+"""More agents than these at once get their folders from the gateway, one by one, or when they are first used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sync:
@@ -168,8 +171,9 @@ class RosterSync:
                         tx.memories.restore(agent_id)
                 heard.save(tx, settled=new_text == text)
             break
-        for change, agent_id in household.changes:
-            if change in ("created", "restored"):
+        came = [agent_id for change, agent_id in household.changes if change in ("created", "restored")]
+        if len(came) <= MANY:
+            for agent_id in came:
                 agent = household.rows[agent_id]
                 Workspace(self._home, agent.id, soul=agent.spec.get("personality")).scaffold()
         self.config, self._in_force = parsed.config, None

@@ -19,6 +19,8 @@ log = logging.getLogger("coterie.watcher")
 
 POLL_SECONDS = 0.25
 DEBOUNCE_MS = 100
+FOLDERS = 20
+"""That are made between two looks at whether to stop."""
 
 
 class Watcher:
@@ -33,6 +35,7 @@ class Watcher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_root())
             tasks.create_task(self._follow_agents())
+            tasks.create_task(self._make_folders())
 
     async def _follow_root(self) -> None:
         """The home folder itself is polled: its database changes all the time and would wake us for nothing."""
@@ -75,10 +78,18 @@ class Watcher:
                 "held": list(sync.held),
             },
         )
+        if any(change == "created" for change, _ in sync.changes):
+            await self._make_folders()
         for reason in sync.held:
             if reason not in before.held:
                 log.warning("held: %s", reason)
         return sync.settling
+
+    async def _make_folders(self) -> None:
+        """A few at a time: thousands of small files keep a disk busy for a while."""
+        left = await asyncio.to_thread(self._registry.without_folder)
+        for first in range(0, len(left), FOLDERS):
+            await asyncio.to_thread(self._registry.scaffold, left[first : first + FOLDERS])
 
     async def _follow_agents(self) -> None:
         from watchfiles import awatch
