@@ -136,7 +136,9 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[st
             from coterie.engine.household.watcher import Watcher
 
             async with gateway.running():
-                watching = asyncio.create_task(Watcher(home, gateway.registry, gateway.events).run())
+                watching = asyncio.create_task(
+                    Watcher(home, gateway.registry, gateway.brains, gateway.events).run()
+                )
                 _write_gateway_file(gateway, url)
                 announce(url, token)
                 try:

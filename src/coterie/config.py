@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import importlib.util
 import pkgutil
-import re
 import types
 import typing
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -41,6 +38,7 @@ from coterie.core.agent import (
     unmapped,
 )
 from coterie.core.errors import CoterieError, InvalidRequest
+from coterie.core.policy import Names
 from coterie.core.roster import Roster
 from coterie.core.wire import Wire
 from coterie.yaml_tree import Tree, Unreadable, read, readable
@@ -52,8 +50,9 @@ MAX_GUESSES = 10
 """Misspelt names for which the nearest right one is looked up."""
 MAX_TEMPLATES = 50
 """How deep `extends` may go."""
-MAX_LOOKS = 1_000_000
-"""Names that are held against patterns in one check; beyond it a pattern counts as matching."""
+CHANNELS = ("telegram", "webhook")
+"""Channels that may be named. Others exist only for clients that send under their name."""
+UNREAD = "nothing reads this yet"
 
 TO_COME = ("claude-cli", "codex-cli", "pi-cli")
 """Kinds of providers that may be named already."""
@@ -558,7 +557,38 @@ def _check_names(config: Config, tree: Tree, around: Surroundings) -> tuple[list
     for index, binding in enumerate(config.bindings):
         if binding.agent != DEFAULT_ALIAS:
             must_exist(binding.agent, "bindings", index, "agent")
+    _check_channels(config, partial(at, warnings))
+    for index, entry in enumerate(roster):
+        for key in ("tool_exposure", "input_url", "secret_env"):
+            if key in entry.model_fields_set:
+                at(warnings, UNREAD, "agents", "roster", index, key)
     return problems, warnings
+
+
+def _check_channels(config: Config, warn: Callable[..., None]) -> None:
+    """Channels and accounts that nobody has, and what is said of them that has no effect."""
+
+    def known(channel: str, *steps: int | str) -> None:
+        near = difflib.get_close_matches(channel, CHANNELS, n=1)
+        if near and channel not in CHANNELS:
+            warn(f"no channel is named {channel!r}; did you mean {near[0]!r}?", *steps)
+        elif channel not in CHANNELS:
+            warn(f"no channel is named {channel!r}: only what clients send under that name is meant", *steps)
+
+    for channel, section in config.channels.items():
+        known(channel, "channels", channel)
+        for name, account in section.accounts.items():
+            for key in sorted(account.model_fields_set - {"owner"}):
+                warn(UNREAD, "channels", channel, "accounts", name, key)
+    if config.bindings:
+        warn(f"{UNREAD}: every message goes to the agent that it names, else to the default one", "bindings")
+    for index, binding in enumerate(config.bindings):
+        place = ("bindings", index, "match")
+        match, configured = binding.match, config.channels.get(binding.match.channel)
+        if configured is None:
+            known(match.channel, *place, "channel")
+        if match.account is not None and match.account not in (configured.accounts if configured else ()):
+            warn(f"{match.channel} has no account {match.account!r}", *place, "account")
 
 
 def _bad_templates(parents: Mapping[str, str | None], place: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -582,26 +612,6 @@ def _bad_templates(parents: Mapping[str, str | None], place: Mapping[str, int]) 
             below = depth[name] = below + 1
             if below == MAX_TEMPLATES + 1:
                 yield name, f"extends goes more than {MAX_TEMPLATES} templates deep"
-
-
-class Names:
-    """Names that patterns are held against: each pattern once, and only names that begin as it does."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = sorted(set(names))
-        self._known: dict[str, bool] = {"*": True}
-        self._left = MAX_LOOKS
-
-    def matched(self, pattern: str) -> bool:
-        """Whether any name matches."""
-        if pattern not in self._known:
-            head = pattern[: min((pattern.index(c) for c in "*?[" if c in pattern), default=len(pattern))]
-            first = bisect_left(self._names, head)
-            last = bisect_left(self._names, head + chr(0x10FFFF), lo=first)
-            self._left -= last - first
-            matches = re.compile(fnmatch.translate(pattern)).match
-            self._known[pattern] = self._left < 0 or any(map(matches, self._names[first:last]))
-        return self._known[pattern]
 
 
 def _personality_problem(path: str, agent: str) -> str | None:

@@ -99,7 +99,7 @@ def add(
     report(
         home,
         as_json,
-        lambda found: typer.echo(f"Added {found['label']} ({found['id']})."),
+        lambda found: _tell(f"Added {found['label']} ({found['id']}).", found),
         "agents.create",
         id=name,
         label=label,
@@ -132,7 +132,7 @@ def edit(
     report(
         home,
         as_json,
-        lambda found: typer.echo(f"Changed {found['label']} ({found['id']})."),
+        lambda found: _tell(f"Changed {found['label']} ({found['id']}).", found),
         "agents.update",
         agent_id=name,
         label=label,
@@ -234,6 +234,13 @@ def _spec(
     return {**spec, **{key: value for key, value in given.items() if value is not None}}
 
 
+def _tell(done: str, agent: Answer) -> None:
+    """What was done, and what of it has no effect."""
+    typer.echo(done)
+    for warning in agent["warnings"]:
+        typer.echo(f"warning: {warning}", err=True)
+
+
 def _print_info(agent: Answer) -> None:
     identity = agent["identity"]
     name = " ".join(filter(None, (identity["emoji"], agent["label"])))
@@ -266,6 +273,8 @@ def _print_info(agent: Answer) -> None:
         ("File", "State", "Size"),
         [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
     )
+    for warning in agent["warnings"]:
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _count(one: dict[str, Any], what: str) -> str:

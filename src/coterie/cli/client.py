@@ -382,7 +382,9 @@ async def _hosted(gateway: Any) -> AsyncIterator[_Host]:
     from coterie.engine.household.watcher import Watcher
 
     async with gateway.running():
-        watching = asyncio.create_task(Watcher(gateway.home, gateway.registry, gateway.events).run())
+        watching = asyncio.create_task(
+            Watcher(gateway.home, gateway.registry, gateway.brains, gateway.events).run()
+        )
         host = _Host(gateway)
         try:
             yield host

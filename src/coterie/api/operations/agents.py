@@ -159,6 +159,7 @@ class AgentInfo(Answer):
     effective: Effective | None = Field(None, description="Of active agents.")
     memories: AgentMemories | None = Field(None, description="How much it remembers.")
     audiences: list[AgentAudience] | None = Field(None, description="Whom outside it talks with.")
+    warnings: list[str] = Field([], description="Rules that match no tool, capability, skill or agent.")
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -283,7 +284,8 @@ def agents_set_default(gateway: Gateway, params: AgentChange) -> DefaultAgent:
 @operation("agents.apply", "admin")
 def agents_apply(gateway: Gateway, params: ApplyRoster) -> SyncReport:
     """Bring agent.yaml and the registry together now."""
-    return sync_report(gateway.registry.sync.apply(yes=params.yes))
+    report = sync_report(gateway.registry.sync.apply(yes=params.yes))
+    return report.model_copy(update={"warnings": report.warnings + gateway.brains.unmatched()})
 
 
 @operation("agents.files.list", "read", http=Get("/api/agents/{id}/files", id="agent_id"))
@@ -350,6 +352,7 @@ def _info(gateway: Gateway, agent: Agent) -> AgentInfo:
         effective=_effective(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         memories=_memories(gateway, agent),
         audiences=_audiences(gateway, agent) if agent.state is AgentState.ACTIVE else None,
+        warnings=gateway.brains.unmatched_of(agent, gateway.home.skill_names()),
         created_at=agent.created_at or None,
         updated_at=agent.updated_at or None,
     )

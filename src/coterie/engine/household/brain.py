@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from coterie.config import MAX_TOLD
 from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
 from coterie.core.audience import rights_of
 from coterie.core.errors import NotFound
-from coterie.core.policy import Decision, HouseRules, Place, decide, permits, unknown_tool
+from coterie.core.policy import Decision, HouseRules, Names, Place, decide, permits, unknown_tool, unmatched
 from coterie.core.ports import ToolSchema
 from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
@@ -80,6 +82,29 @@ class Brains:
     def tools(self) -> Mapping[str, Tool]:
         """Every tool that is loaded now."""
         return self._toolbox.tools
+
+    @property
+    def tool_problems(self) -> list[str]:
+        """Plug-ins that did not load."""
+        return self._toolbox.problems
+
+    def unmatched(self) -> list[str]:
+        """Rules on tools that match nothing. Those on agents and skills are the file's own business."""
+        pools = self._tool_names()
+        active = (agent for agent in self._registry.agents() if agent.state is AgentState.ACTIVE)
+        found = (f"{agent.id}: {rule}" for agent in active for rule in unmatched(agent.spec, pools))
+        return list(islice(found, MAX_TOLD))
+
+    def unmatched_of(self, agent: Agent, skills: Sequence[str]) -> list[str]:
+        """Every rule of one agent that matches nothing."""
+        ids = [one.id for one in self._registry.agents(archived=True)]
+        pools = {**self._tool_names(), "skill": Names(skills), "agent": Names(ids)}
+        return list(islice(unmatched(agent.spec, pools), MAX_TOLD))
+
+    def _tool_names(self) -> dict[str, Names]:
+        tools = self.tools
+        capabilities = {one for tool in tools.values() for one in tool.capabilities}
+        return {"tool": Names(tools), "capability": Names(capabilities)}
 
     def forget(self) -> None:
         """Something changed: look everything up again."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from coterie.core.agent import check_id
 from coterie.core.errors import CoterieError
 from coterie.engine.events import Events
+from coterie.engine.household.brain import Brains
 from coterie.engine.household.config_file import SETTLED_AFTER, STABLE_AFTER
 from coterie.engine.household.home import Home
 from coterie.engine.household.registry import Registry
@@ -26,10 +27,13 @@ FOLDERS = 20
 class Watcher:
     """Runs beside the gateway until it is cancelled."""
 
-    def __init__(self, home: Home, registry: Registry, events: Events) -> None:
+    def __init__(self, home: Home, registry: Registry, brains: Brains, events: Events) -> None:
+        self._brains = brains
         self._home = home
         self._registry = registry
         self._events = events
+        self._warned: set[str] = set()
+        """What the log has said of the file as it is."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -70,11 +74,17 @@ class Watcher:
         except Exception:
             log.exception("agent.yaml could not be applied")
             return True
+        rules = await asyncio.to_thread(self._brains.unmatched)
+        warnings = [*(str(w) for w in sync.warnings), *rules]
+        for warning in warnings:
+            if warning not in self._warned:
+                log.warning("agent.yaml: %s", warning.removeprefix("agent.yaml "))
+        self._warned = set(warnings)
         self._events.publish(
             "config.changed",
             {
                 "problems": [str(p) for p in sync.problems],
-                "warnings": [str(w) for w in sync.warnings],
+                "warnings": warnings,
                 "held": list(sync.held),
             },
         )
