@@ -305,13 +305,17 @@ def test_a_patch_is_checked_together_with_what_it_changes(registry: Registry) ->
         registry.update("rose", spec={"input_url": None})
 
 
-def test_null_under_a_template_lifts_its_restriction(registry: Registry) -> None:
-    registry.update("rose", spec={"tool_allowlist": ["x"], "temperature": 0.5})
-    registry.create("kid", spec={"extends": "rose"})
-    assert registry.spec(registry.get("kid")).tool_allowlist == ["x"]
-    registry.update("kid", spec={"tool_allowlist": None})
+def test_null_under_a_template_brings_back_what_it_says(registry: Registry, house: House) -> None:
+    registry.update("rose", spec={"tool_allowlist": ["x"], "model": "a/b"})
+    registry.create("kid", spec={"extends": "rose", "tool_allowlist": ["y"], "model": "c/d"})
+    after = registry.update("kid", spec={"tool_allowlist": None, "model": None})
+    assert after.spec == {"extends": "rose"}
+    spec = registry.spec(after)
+    assert spec.tool_allowlist == ["x"] and spec.model is not None and spec.model.primary == "a/b"
+    # In the file, null is a word of its own: no restriction, whatever the template says.
+    house.save(house.text.replace("extends: rose", "extends: rose\n      tool_allowlist: null"))
+    registry.sync.refresh()
     assert registry.spec(registry.get("kid")).tool_allowlist is None
-    assert registry.spec(registry.get("kid")).temperature == 0.5
 
 
 def test_a_template_given_up_takes_its_nulls_along(registry: Registry) -> None:

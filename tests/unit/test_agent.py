@@ -138,7 +138,7 @@ def test_the_nearest_template_wins_and_settings_inside_a_section_add_up() -> Non
         20,
         "isolated",
     )
-    assert merged.ui_visible is False
+    assert merged.ui_visible is True, "a template is hidden because it is one"
     assert merged.extends == "parent"
 
 
