@@ -403,14 +403,14 @@ bindings:
 
 def test_a_provider_alone_means_the_default_model_of_it() -> None:
     """The other assistants' files say which provider, and the model elsewhere."""
-    text = 'default_model: openai/gpt-5.2\nagents: [{agentId: dot, chat: {provider: openai}}]\n'
+    text = "default_model: openai/gpt-5.2\nagents: [{agentId: dot, chat: {provider: openai}}]\n"
     assert accepted(text).entries == {"dot": {}}
     assert "names no model" in one(text.replace("{provider: openai}", "{provider: ollama}"))[2]
 
 
 def test_templates_go_only_so_deep() -> None:
     chain = [f"- {{name: a{n}, extends: a{n + 1}}}" for n in range(5_000)]
-    line, key, message = one(roster(*chain, "- name: a5000"))
+    _, key, message = one(roster(*chain, "- name: a5000"))
     assert key == "agents.roster[4950].extends" and "more than 50" in message
 
 
