@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from coterie.core.errors import Conflict, CoterieError
 from coterie.core.turn import Claim
 from coterie.engine.doctor import Finding, check_home, check_household
 from coterie.engine.gateway import Gateway, Parts
+from coterie.engine.household.config_file import STABLE_AFTER
 from coterie.engine.household.home import Home
 from coterie.engine.household.registry import Registry
 from coterie.store.database import Database
@@ -89,8 +91,9 @@ def _database_url(home: Home) -> str:
     except OSError:
         text = ""
     remembered = home.run / "database"
-    if not text.strip() and remembered.exists():
-        # Emptied by an editor that is about to write it again, or lost: no reason to found a second household.
+    if remembered.exists() and (not text.strip() or ("database" not in text and _just_saved(home.config))):
+        # Emptied by an editor that is about to write it again, lost, or half written: no reason to found a second
+        # household.
         return remembered.read_text().strip()
     if "database" not in text:
         # Most files do not say; reading YAML takes longer than everything else at this point.
@@ -106,6 +109,13 @@ def _database_url(home: Home) -> str:
         remembered.touch(mode=0o600)
         remembered.write_text(url + "\n")
     return url
+
+
+def _just_saved(path: Path) -> bool:
+    try:
+        return abs(time.time() - path.stat().st_mtime) < STABLE_AFTER
+    except OSError:
+        return False
 
 
 def serve(home: Home, host: str | None, port: int | None, announce: Callable[[str, str], None]) -> None:

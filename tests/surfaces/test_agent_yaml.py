@@ -112,10 +112,7 @@ models:
     cage: {type: offline}
 channels:
   telegram: {accounts: {bot: {owner: ["4711", "4712"]}}}
-bindings:
-  - {agent: rose, match: {channel: telegram, account: bot}}
 agents:
-  default: rose
   roster:
     - name: dot
       description: Runs the front desk
@@ -123,6 +120,9 @@ agents:
     - name: rose
       system_prompt: Be brief.
     - name: miles
+  default: rose
+bindings:
+  - {agent: rose, match: {channel: telegram, account: bot}}
 """
 CUTS = {
     "nothing but a comment": "# hm\n",
