@@ -269,7 +269,6 @@ def test_the_four_strategies(home: Path) -> None:
         (asking("../x", "x"), "agent_not_found"),
         (asking("gone", "x"), "agent_not_found"),
         (asking("hidden", "x"), "agent_not_accessible"),
-        (asking("like-hidden", "x"), "agent_not_accessible"),
         (asking("denied", "x"), "agent_not_accessible"),
         (asking("main", "x"), "delegation_limit"),
         (asking("default", "x"), "delegation_limit"),
@@ -296,7 +295,7 @@ def test_bad_requests_are_refused_and_change_nothing(home: Path, call_: Any, exp
         minds = Minds()
         minds.says["go"] = once(call_)
         roster = f"{ROSTER}\n- {{name: hidden, ui_visible: false}}\n- {{name: denied}}\n- {{name: gone}}\n"
-        roster += "- {name: main, agent_denylist: [denied]}\n- {name: like-hidden, extends: hidden}"
+        roster += "- {name: main, agent_denylist: [denied]}"
         async with household(home, minds.model, roster=roster) as house:
             house.gateway.registry.delete("gone")
             text = (await house.say("go")).text
