@@ -197,14 +197,15 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
         listening = _listen(*address)
         url, *elsewhere = _urls(listening, address[0])
         door = Door(url, tuple(elsewhere), token, gateway.access.owner_token_is_given)
-        gateway.registry.scaffold_all()
 
         @contextlib.asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             from coterie.engine.household.watcher import Watcher
 
             async with _watched(settings.watchdog_s), gateway.running():
-                watching = asyncio.create_task(Watcher(home, gateway.registry, gateway.events).run())
+                watching = asyncio.create_task(
+                    Watcher(home, gateway.registry, gateway.brains, gateway.events).run()
+                )
                 _write_gateway_file(gateway, url)
                 announce(door)
                 try:

@@ -8,9 +8,9 @@ import pkgutil
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -36,15 +36,24 @@ from coterie.core.agent import (
     ModelName,
     check_id,
     label_key,
-    lineage,
+    unmapped,
 )
 from coterie.core.errors import CoterieError, InvalidRequest
+from coterie.core.policy import Names
+from coterie.core.roster import Roster
 from coterie.core.wire import Wire
+from coterie.yaml_tree import Tree, Unreadable, read, readable
 
 FILE = "agent.yaml"
-MAX_BYTES = 4 * 1024 * 1024
-MAX_NODES = 100_000
-MAX_DEPTH = 50
+MAX_TOLD = 100
+"""Problems or warnings that are told of one file; whoever mends these sees the next."""
+MAX_GUESSES = 10
+"""Misspelt names for which the nearest right one is looked up."""
+MAX_TEMPLATES = 50
+"""How deep `extends` may go."""
+CHANNELS = ("telegram", "webhook")
+"""Channels that may be named. Others exist only for clients that send under their name."""
+UNREAD = "nothing reads this yet"
 
 TO_COME = ("claude-cli", "codex-cli", "pi-cli")
 """Kinds of providers that may be named already."""
@@ -280,8 +289,31 @@ class Config(Wire):
 
     @model_validator(mode="before")
     @classmethod
-    def _empty_sections_count_as_absent(cls, data: Any) -> Any:
-        return {k: v for k, v in data.items() if v is not None} if isinstance(data, Mapping) else data
+    def _accept_other_shapes(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        said = {k: v for k, v in data.items() if v is not None}
+        default = said.get("default_model", said.get("defaultModel"))
+        provider = default.partition("/")[0] if isinstance(default, str) else None
+        agents = said.get("agents")
+        if isinstance(agents, list):
+            # The JSON configuration of other assistants has no default, and so no level between.
+            said["agents"] = agents = {"roster": agents}
+        if provider and isinstance(agents, Mapping) and isinstance(agents.get("roster"), list):
+            said["agents"] = {**agents, "roster": [_of_default(e, provider) for e in agents["roster"]]}
+        return said
+
+
+def _of_default(entry: Any, provider: str) -> Any:
+    """An entry that names a provider and no model: the default model is meant where it is that provider's."""
+    if not isinstance(entry, Mapping):
+        return entry
+    for key in ("chat", "provider"):
+        value = entry.get(key)
+        told = value.get("provider") if isinstance(value, Mapping) and len(value) == 1 else value
+        if told == provider and unmapped(key, entry):
+            entry = {k: v for k, v in entry.items() if k != key}
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,32 +357,54 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """A text that was read and is well-formed; whether its names exist is another question."""
+
+    tree: Tree
+    config: Config
+
+    @property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Roster entries by name, in file order, as written (canonical keys, nothing defaulted)."""
+        return {entry.name: written(entry) for entry in self.config.agents.roster}
+
+    @property
+    def roster(self) -> Roster:
+        return Roster(self.entries, self.config.agents.default)
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
     config: Config
     entries: dict[str, dict[str, Any]]
-    """Roster entries by name, in file order, as written (canonical keys, nothing defaulted)."""
+    """As `Loaded.entries`."""
     warnings: list[Problem]
 
 
 def parse(text: str, surroundings: Surroundings | None = None) -> Parsed:
-    """The configuration in a text. Raises ConfigError with every problem found."""
-    tree = _load(text)
+    """The configuration in a text. Raises ConfigError with the problems found."""
+    return check(load(text), surroundings or Surroundings())
+
+
+def load(text: str) -> Loaded:
+    tree = _read(text)
     try:
-        config = Config.model_validate(_plain(tree))
+        return Loaded(tree, Config.model_validate(tree.values))
     except ValidationError as error:
         raise ConfigError(_problems(error, tree)) from None
-    problems, warnings = _check_names(config, tree, surroundings or Surroundings())
+
+
+def check(loaded: Loaded, surroundings: Surroundings) -> Parsed:
+    """Whether what is named exists."""
+    problems, warnings = _check_names(loaded.config, loaded.tree, surroundings)
     if problems:
         raise ConfigError(problems)
-    entries = {entry.name: written(entry) for entry in config.agents.roster}
-    return Parsed(config, entries, warnings)
+    return Parsed(loaded.config, loaded.entries, warnings)
 
 
 def values(text: str) -> dict[str, Any]:
     """What a text says, as plain values, before anything is checked."""
-    plain = _plain(_load(text))
-    assert isinstance(plain, dict)
-    return plain
+    return _read(text).values
 
 
 def written(entry: RosterEntry) -> dict[str, Any]:
@@ -362,92 +416,30 @@ def written(entry: RosterEntry) -> dict[str, Any]:
     return data
 
 
-def _load(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer
-    from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.reader import ReaderError
-
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise ConfigError([Problem(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB")])
-
-    class Bounded(Composer):
-        """Stops at a file that is too large to read in a reasonable time, where it is too large."""
-
-        left = MAX_NODES
-        inside = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            self.left -= 1
-            self.inside += 1
-            if self.left < 0 or self.inside > MAX_DEPTH:
-                line = self.parser.peek_event().start_mark.line + 1
-                what = "holds too many values" if self.left < 0 else "is nested too deeply"
-                raise ConfigError([Problem(f"the file {what}", line=line)])
-            node = super().compose_node(parent, index)
-            self.inside -= 1
-            return node
-
-    yaml = YAML(typ="rt")
-    yaml.Composer = Bounded
-    yaml.composer.warn_double_anchors = False
+def _read(text: str) -> Tree:
     try:
-        tree = yaml.load(text)
-    except ReaderError as error:
-        what = f"not valid YAML: it contains the character U+{error.character:04X}"
-        raise ConfigError([Problem(what, line=text.count("\n", 0, error.position) + 1)]) from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else None
-        what = " ".join(str(error.problem or error.context or "not valid YAML").split())
-        raise ConfigError([Problem(f"not valid YAML: {what.split(' To suppress')[0]}", line=line)]) from None
-    except ConfigError:
-        raise
-    except Exception as error:
-        # Values that their tag does not fit make the library fail in many ways.
-        what = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ConfigError([Problem(f"not valid YAML: {what}")]) from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, Mapping):
-        raise ConfigError([Problem("the file must hold keys and values", line=1)])
-    return tree
+        return read(readable(text))
+    except Unreadable as error:
+        raise ConfigError([Problem(error.message, line=error.line)]) from None
 
 
-def _plain(tree: Any) -> Any:
-    """Plain Python values. Aliases expand, so the size of the result is bounded."""
-    left = MAX_NODES
-
-    def convert(node: Any, depth: int) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0 or depth > MAX_DEPTH:
-            raise ConfigError([Problem("the file expands to too many values")])
-        if isinstance(node, Mapping):
-            return {str(key): convert(value, depth + 1) for key, value in node.items()}
-        if isinstance(node, list | tuple | set):
-            return [convert(value, depth + 1) for value in node]
-        if isinstance(node, bool) or node is None:
-            return node
-        for kind in (int, float, str):
-            if isinstance(node, kind):
-                return kind(node)
-        return str(node)
-
-    return convert(tree, 0)
-
-
-def _problems(error: ValidationError, tree: Any) -> list[Problem]:
+def _problems(error: ValidationError, tree: Tree) -> list[Problem]:
     found: dict[str, Problem] = {}
-    for item in error.errors(include_url=False):
-        steps = list(_real_steps(item["loc"], tree))
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        if len(found) >= MAX_TOLD:
+            break
+        steps = list(_real_steps(item["loc"], tree.values))
         key = _dotted(steps)
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "unknown key"
             valid = _keys_at(Config, steps[:-1])
-            near = difflib.get_close_matches(str(steps[-1]), valid, n=1, cutoff=0.6)
-            if to_snake(str(steps[-1])) in (*valid, *_OTHER_NAMES):
+            near = difflib.get_close_matches(str(steps[-1])[:100], valid, n=1, cutoff=0.6)
+            if steps[-1] in ("chat", "provider") and (
+                why := unmapped(steps[-1], _at(tree.values, steps[:-1]))
+            ):
+                message = why
+            elif to_snake(str(steps[-1])) in (*valid, *_OTHER_NAMES):
                 message = "says the same as another key of this entry; keep one of them"
             elif near:
                 message += f"; did you mean {near[0]!r}?"
@@ -455,25 +447,31 @@ def _problems(error: ValidationError, tree: Any) -> list[Problem]:
             message = "is missing"
         elif item["type"] in ("model_type", "model_attributes_type", "dict_type"):
             message = "must hold keys and values"
-        found.setdefault(key, Problem(message, key, _line(tree, steps)))
+        found.setdefault(key, Problem(message, key, tree.line(steps)))
     return list(found.values())
 
 
-def _real_steps(loc: tuple[int | str, ...], tree: Any) -> Iterator[int | str]:
+def _at(values: Any, steps: list[int | str]) -> Any:
+    for step in steps:
+        values = values[step]
+    return values
+
+
+def _real_steps(loc: tuple[int | str, ...], values: Any) -> Iterator[int | str]:
     """A pydantic location without the tags of unions, spelled as in the file."""
-    node = tree
+    node = values
     for position, step in enumerate(loc):
         if isinstance(node, Mapping):
             names = [str(step), to_camel(str(step)), *_OTHER_SPELLINGS.get(str(step), ())]
-            name = next((key for n in names for key in node if str(key) == n), None)
+            name = next((n for n in names if n in node), None)
             if name is None and position < len(loc) - 1:
                 continue
-            yield step if name is None else str(name)
+            yield step if name is None else name
             node = node.get(name) if name is not None else None
         elif isinstance(node, list) and isinstance(step, int):
             yield step
             node = node[step] if step < len(node) else None
-        elif node is None:
+        elif (isinstance(node, list) and position == 1 and step == "roster") or node is None:
             continue
         else:
             return
@@ -494,25 +492,11 @@ def _dotted(steps: list[int | str]) -> str:
     return text
 
 
-def _line(tree: Any, steps: list[int | str]) -> int | None:
-    """The line that a path leads to, or that of the nearest parent."""
-    node, line = tree, 1
-    for step in steps:
-        try:
-            if isinstance(step, int):
-                line = node.lc.item(step)[0] + 1
-            else:
-                step = next(key for key in node if str(key) == step)
-                line = node.lc.key(step)[0] + 1
-        except (AttributeError, KeyError, TypeError, IndexError, StopIteration):
-            break
-        node = node[step]
-    return line
-
-
 def _keys_at(model: type[BaseModel], steps: list[int | str]) -> list[str]:
     """Valid keys at a path, found by walking the types."""
     current: Any = model
+    if steps[:1] == ["agents"] and isinstance(steps[1:2] and steps[1], int):
+        steps = ["agents", "roster", *steps[1:]]
     for step in steps:
         current = _unwrap(current)
         if isinstance(current, type) and issubclass(current, BaseModel):
@@ -545,7 +529,7 @@ def _unwrap(annotation: Any) -> Any:
     return annotation
 
 
-def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[Problem], list[Problem]]:
+def _check_names(config: Config, tree: Tree, around: Surroundings) -> tuple[list[Problem], list[Problem]]:
     """Names that must exist, and rules that match nothing."""
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -553,12 +537,14 @@ def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[
     known = {MAIN, *(entry.name for entry in roster), *around.archived}
 
     def at(into: list[Problem], message: str, *steps: int | str) -> None:
-        real = list(_real_steps(steps, tree))
-        into.append(Problem(message, _dotted(real), _line(tree, real)))
+        if len(into) < MAX_TOLD:
+            real = list(_real_steps(steps, tree.values))
+            into.append(Problem(message, _dotted(real), tree.line(real)))
 
     def must_exist(name: str, *steps: int | str) -> None:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            # Looking for the nearest of thousands takes a while: the first few typing errors are enough.
+            near = difflib.get_close_matches(name, known, n=1) if len(problems) < MAX_GUESSES else []
             hint = f"; did you mean {near[0]!r}?" if near else ""
             at(problems, f"no agent is named {name!r}{hint}", *steps)
 
@@ -587,34 +573,20 @@ def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[
             problem = _personality_problem(entry.personality, entry.name)
             if problem:
                 at(problems, problem, *here, "personality")
+    agents, skills = Names(known), Names(around.skills)
     for entry in roster:
         here = ("agents", "roster", names[entry.name])
         for key, pool in (
-            ("agent_allowlist", known),
-            ("agent_denylist", known),
-            ("skill_allowlist", set(around.skills)),
-            ("skill_denylist", set(around.skills)),
+            ("agent_allowlist", agents),
+            ("agent_denylist", agents),
+            ("skill_allowlist", skills),
+            ("skill_denylist", skills),
         ):
             for number, pattern in enumerate(getattr(entry, key) or []):
-                if pattern != "*" and not any(matches(name, pattern) for name in pool):
+                if not pool.matched(pattern):
                     at(warnings, f"{pattern!r} matches nothing", *here, key, number)
-    parents = {entry.name: entry.extends for entry in roster}
-    circles: set[frozenset[str]] = set()
-    for entry in roster:
-        try:
-            list(lineage(entry.name, parents))
-        except CoterieError as error:
-            circle = frozenset((error.details or {})["circle"])
-            if circle not in circles:
-                at(
-                    problems,
-                    error.message,
-                    "agents",
-                    "roster",
-                    names[min(circle, key=names.__getitem__)],
-                    "extends",
-                )
-            circles.add(circle)
+    for agent, message in _bad_templates({entry.name: entry.extends for entry in roster}, names):
+        at(problems, message, "agents", "roster", names[agent], "extends")
     if config.agents.default == DEFAULT_ALIAS:
         at(
             problems,
@@ -627,7 +599,61 @@ def _check_names(config: Config, tree: Any, around: Surroundings) -> tuple[list[
     for index, binding in enumerate(config.bindings):
         if binding.agent != DEFAULT_ALIAS:
             must_exist(binding.agent, "bindings", index, "agent")
+    _check_channels(config, partial(at, warnings))
+    for index, entry in enumerate(roster):
+        for key in ("tool_exposure", "input_url", "secret_env"):
+            if key in entry.model_fields_set:
+                at(warnings, UNREAD, "agents", "roster", index, key)
     return problems, warnings
+
+
+def _check_channels(config: Config, warn: Callable[..., None]) -> None:
+    """Channels and accounts that nobody has, and what is said of them that has no effect."""
+
+    def known(channel: str, *steps: int | str) -> None:
+        near = difflib.get_close_matches(channel, CHANNELS, n=1)
+        if near and channel not in CHANNELS:
+            warn(f"no channel is named {channel!r}; did you mean {near[0]!r}?", *steps)
+        elif channel not in CHANNELS:
+            warn(f"no channel is named {channel!r}: only what clients send under that name is meant", *steps)
+
+    for channel, section in config.channels.items():
+        known(channel, "channels", channel)
+        for name, account in section.accounts.items():
+            for key in sorted(account.model_fields_set - {"owner"}):
+                warn(UNREAD, "channels", channel, "accounts", name, key)
+    if config.bindings:
+        warn(f"{UNREAD}: every message goes to the agent that it names, else to the default one", "bindings")
+    for index, binding in enumerate(config.bindings):
+        place = ("bindings", index, "match")
+        match, configured = binding.match, config.channels.get(binding.match.channel)
+        if configured is None:
+            known(match.channel, *place, "channel")
+        if match.account is not None and match.account not in (configured.accounts if configured else ()):
+            warn(f"{match.channel} has no account {match.account!r}", *place, "account")
+
+
+def _bad_templates(parents: Mapping[str, str | None], place: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Agents whose `extends` goes round in a circle, each circle once, or too deep. Looks at each agent once."""
+    depth: dict[str, int] = {}
+    for agent in parents:
+        path: dict[str, None] = {}
+        current: str | None = agent
+        while current is not None and current not in depth and current not in path:
+            path[current] = None
+            current = parents.get(current)
+        if current in path:
+            chain = list(path)
+            circle = chain[chain.index(current) :]
+            yield (
+                min(circle, key=place.__getitem__),
+                f"extends goes round in a circle: {' → '.join([*circle, current])}",
+            )
+        below = 0 if current is None or current in path else depth[current]
+        for name in reversed(path):
+            below = depth[name] = below + 1
+            if below == MAX_TEMPLATES + 1:
+                yield name, f"extends goes more than {MAX_TEMPLATES} templates deep"
 
 
 def _personality_problem(path: str, agent: str) -> str | None:
@@ -641,9 +667,3 @@ def _personality_problem(path: str, agent: str) -> str | None:
 
 def _is_glob(pattern: str) -> bool:
     return any(c in pattern for c in "*?[")
-
-
-def matches(name: str, pattern: str) -> bool:
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(name, pattern)

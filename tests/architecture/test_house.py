@@ -25,7 +25,7 @@ HEAVY = (
     "alembic",
     "starlette",
     "uvicorn",
-    "ruamel",
+    "yaml",
     "websockets",
     "watchfiles",
     "httpx",

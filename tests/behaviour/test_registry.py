@@ -305,13 +305,17 @@ def test_a_patch_is_checked_together_with_what_it_changes(registry: Registry) ->
         registry.update("rose", spec={"input_url": None})
 
 
-def test_null_under_a_template_lifts_its_restriction(registry: Registry) -> None:
-    registry.update("rose", spec={"tool_allowlist": ["x"], "temperature": 0.5})
-    registry.create("kid", spec={"extends": "rose"})
-    assert registry.spec(registry.get("kid")).tool_allowlist == ["x"]
-    registry.update("kid", spec={"tool_allowlist": None})
+def test_null_under_a_template_brings_back_what_it_says(registry: Registry, house: House) -> None:
+    registry.update("rose", spec={"tool_allowlist": ["x"], "model": "a/b"})
+    registry.create("kid", spec={"extends": "rose", "tool_allowlist": ["y"], "model": "c/d"})
+    after = registry.update("kid", spec={"tool_allowlist": None, "model": None})
+    assert after.spec == {"extends": "rose"}
+    spec = registry.spec(after)
+    assert spec.tool_allowlist == ["x"] and spec.model is not None and spec.model.primary == "a/b"
+    # In the file, null is a word of its own: no restriction, whatever the template says.
+    house.save(house.text.replace("extends: rose", "extends: rose\n      tool_allowlist: null"))
+    registry.sync.refresh()
     assert registry.spec(registry.get("kid")).tool_allowlist is None
-    assert registry.spec(registry.get("kid")).temperature == 0.5
 
 
 def test_a_template_given_up_takes_its_nulls_along(registry: Registry) -> None:
@@ -676,7 +680,7 @@ def test_no_broken_file_keeps_a_household_from_opening(house: House, broken: str
 
 
 def test_a_file_that_cannot_be_edited_does_not_keep_a_household_from_opening(house: House) -> None:
-    """An addition was cut short before the file got it, and then somebody wrote the file as one flow mapping."""
+    """An addition was cut short before the file got it, and then somebody put an anchor on the roster."""
     house.save(COMMENTED)
     with house.open() as registry:
         with registry._store.read() as tx:
@@ -685,7 +689,7 @@ def test_a_file_that_cannot_be_edited_does_not_keep_a_household_from_opening(hou
         registry.create("miles")
         with registry._store.write() as tx:
             tx.meta.set("agreed", agreed)
-    house.save("{agents: {roster: [{name: dot, label: Dot}, {name: rose}]}}\n")
+    house.save("agents:\n  roster: &all\n    - {name: dot, label: Dot}\n    - {name: rose}\n")
     with house.open() as registry:
         assert "in the file" in registry.sync.state.problems[0].message
         assert set(active(registry)) == {"main", "dot", "rose", "miles"}

@@ -35,7 +35,7 @@ ALSO = (
     "rich.console",
     "rich.progress",
     "rich.table",
-    "ruamel.yaml",
+    "yaml",
     "tokenizers",
     "uvicorn",
     "uvloop",

@@ -147,10 +147,22 @@ def test_every_problem_is_told_and_the_first_one_leads() -> None:
             "finite",
         ),
         (roster("- name: dot", '  description: "a\\0b"'), 4, "agents.roster[0].description", "NUL"),
-        (roster("- name: dot", '  description: "\\ud800"'), 4, "agents.roster[0].description", "unicode"),
         (roster("- name: dot", "  type: external"), 3, "agents.roster[0]", "input_url"),
-        (roster("- name: dot", "  chat: hello"), 3, "agents.roster[0]", "chat"),
-        (roster("- name: dot", "  provider: openai"), 3, "agents.roster[0]", "provider needs a model"),
+        (roster("- name: dot", "  chat: hello"), 4, "agents.roster[0].chat", "provider and model"),
+        (roster("- name: dot", "  provider: openai"), 4, "agents.roster[0].provider", "names no model"),
+        (
+            roster("- name: dot", "  chat: {provider: openai}"),
+            4,
+            "agents.roster[0].chat",
+            "model: openai/<model>",
+        ),
+        (
+            roster("- name: dot", "  chat: {provider: openai, model: m, temp: 1}"),
+            4,
+            "agents.roster[0].chat",
+            "temp: unknown key",
+        ),
+        ('{"agents": [{"agentId": "dot",\n"modle": "a/b"}]}\n', 2, "agents[0].modle", "'model'"),
         (
             roster("- name: dot", "  personality: ../x.md"),
             4,
@@ -365,7 +377,47 @@ agents:
         "miles": {"label": "Miles", "model": {"primary": "a/b", "fallbacks": ["c/d"]}},
         "ci": {"type": "external", "input_url": "https://ci.invalid/in", "secret_env": "CI_SECRET"},
     }
-    assert parsed.warnings == []
+    assert [(w.key, w.message) for w in parsed.warnings] == [
+        ("agents.roster[0].toolExposure", "nothing reads this yet"),
+        ("agents.roster[3].inputUrl", "nothing reads this yet"),
+        ("agents.roster[3].secretEnv", "nothing reads this yet"),
+    ]
+
+
+def test_channels_and_accounts_that_nobody_has_are_warnings() -> None:
+    text = """channels:
+  telegarm: {accounts: {bot: {owner: ["1"]}}}
+  telegram: {accounts: {rosebot: {token_env: X}}}
+bindings:
+  - {agent: main, match: {channel: telegram, account: rosbot}}
+  - {agent: main, match: {channel: whatsapp}}
+"""
+    assert [(w.line, w.key, w.message.partition(":")[0]) for w in accepted(text).warnings] == [
+        (2, "channels.telegarm", "no channel is named 'telegarm'; did you mean 'telegram'?"),
+        (3, "channels.telegram.accounts.rosebot.token_env", "nothing reads this yet"),
+        (4, "bindings", "nothing reads this yet"),
+        (5, "bindings[0].match.account", "telegram has no account 'rosbot'"),
+        (6, "bindings[1].match.channel", "no channel is named 'whatsapp'"),
+    ]
+
+
+def test_a_provider_alone_means_the_default_model_of_it() -> None:
+    """The other assistants' files say which provider, and the model elsewhere."""
+    text = "default_model: openai/gpt-5.2\nagents: [{agentId: dot, chat: {provider: openai}}]\n"
+    assert accepted(text).entries == {"dot": {}}
+    assert "names no model" in one(text.replace("{provider: openai}", "{provider: ollama}"))[2]
+
+
+def test_templates_go_only_so_deep() -> None:
+    chain = [f"- {{name: a{n}, extends: a{n + 1}}}" for n in range(5_000)]
+    _, key, message = one(roster(*chain, "- name: a5000"))
+    assert key == "agents.roster[4950].extends" and "more than 50" in message
+
+
+def test_thousands_of_mistakes_are_told_in_part() -> None:
+    problems = rejected("version: 1\n" + "".join(f"key{n}: 1\n" for n in range(20_000)))
+    assert len(problems) == 100
+    assert (problems[99].line, problems[99].key) == (101, "key99")
 
 
 def test_missing_empty_and_null_lists_are_told_apart() -> None:
@@ -397,6 +449,7 @@ def test_an_empty_file_or_section_is_a_single_agent_install(text: str) -> None:
         (roster("- name: dot", "  name: rose"), 4, "duplicate key"),
         ("version: 1\n---\nversion: 1\n", 2, "another document"),
         ("agents: *nobody\n", 1, "undefined alias"),
+        (roster("- name: dot", '  description: "\\ud800"'), 4, "escape code"),
         ("agents:\n  roster:\n    - name: 'dot\n", 4, "end of stream"),
         ("agents: {roster: [\n", 2, "expected"),
         ("<<: 5\n", 1, "merging"),

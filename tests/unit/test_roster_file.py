@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -462,9 +463,6 @@ agents:
             Roster({"dot": {"label": "D"}}),
             id="a spelled-out key",
         ),
-        pytest.param("{agents: {roster: [{name: dot}]}}\n", Roster({}), id="one flow mapping"),
-        pytest.param("{version: 1}\n", Roster({"dot": {}}), id="one flow mapping without agents"),
-        pytest.param("--- {}\n", Roster({"dot": {}}), id="one empty flow mapping"),
     ],
 )
 def test_what_cannot_be_edited_safely_is_refused(text: str, wanted: Roster) -> None:
@@ -477,6 +475,11 @@ def test_what_cannot_be_edited_safely_is_refused(text: str, wanted: Roster) -> N
     [
         (SHARED, Roster({"base": {"description": "Shared"}, "dot": {"description": "Own"}})),
         (SHARED, Roster({"base": {"description": "Shared"}})),
+        ("{agents: {roster: [{name: dot}]}}\n", Roster({})),
+        ("{version: 1, # one\n}\n", Roster({"dot": {}})),
+        ("--- {}\n", Roster({"dot": {}})),
+        ("agents:\n  - name: dot # her\n", Roster({"dot": {"label": "D"}, "rose": {}})),
+        ("agents:\n  - name: dot # her\n", Roster({"dot": {}}, "dot")),
         ("agents: &a\n  roster:\n    - name: dot\n", Roster({"rose": {}})),
         ("agents: !x {}\n", Roster({"rose": {}})),
         ("agents: ~\n", Roster({"rose": {}})),
@@ -526,3 +529,47 @@ def test_any_text_survives_being_written(description: str) -> None:
         return
     for start in (FRESH, "agents:\n  roster: [{name: dot}]\n", "agents:\n  roster:\n  - name: dot\n"):
         assert parse_roster(write_roster(start, Roster({"dot": entry}))) == Roster({"dot": entry})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.sampled_from([None, 2, 4, "\t"]), st.booleans(), st.booleans())
+def test_a_json_file_stays_json(
+    data: st.DataObject, indent: int | str | None, listed: bool, ascii: bool
+) -> None:
+    people = {
+        name: canonical(name, data.draw(specs))
+        for name in data.draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    }
+    roster = [{data.draw(st.sampled_from(["name", "agentId"])): n, **spec} for n, spec in people.items()]
+    agents: Any = roster if listed else {"default": "main", "roster": roster}
+    content = {"version": 1, "agents": agents, "gateway": {"port": 5}}
+    if data.draw(st.integers(0, 5)) == 0:
+        del content["agents"]
+    text = json.dumps(content, indent=indent, ensure_ascii=ascii) + data.draw(st.sampled_from(["", "\n"]))
+    told = parse_roster(text)
+    wanted = data.draw(changes(told))
+    note(f"--- before\n{text}\n--- wanted\n{wanted}")
+    result = write_roster(text, wanted)
+    note(f"--- after\n{result}")
+    assert parse_roster(result) == wanted
+    assert list(parse_roster(result).entries) == list(wanted.entries)
+    after = json.loads(result)
+    assert {k: v for k, v in after.items() if k != "agents"} == {
+        k: v for k, v in content.items() if k != "agents"
+    }
+
+
+def test_a_json_file_keeps_its_layout() -> None:
+    text = '{\n  "agents": [\n    {\n      "agentId": "dot",\n      "displayName": "Dot"\n    }\n  ],\n  "version":1}\n'
+    result = write_roster(text, Roster({"dot": {"label": "Dorothy"}, "rose": {"model": "a/b"}}))
+    assert result == (
+        '{\n  "agents": [\n    {\n      "agentId": "dot",\n      "displayName": "Dorothy"\n    },\n'
+        '    {\n      "name": "rose",\n      "model": "a/b"\n    }\n  ],\n  "version":1}\n'
+    )
+
+
+def test_an_emoji_that_json_wrote_as_two_escapes_is_read_and_kept() -> None:
+    text = json.dumps({"agents": [{"agentId": "dot", "description": "a \\ud83d 🦊"}]})
+    assert "\\ud83e" in text
+    result = write_roster(text, Roster({"dot": {"description": "a \\ud83d 🦊", "label": "D"}}))
+    assert json.loads(result)["agents"][0] == {"agentId": "dot", "description": "a \\ud83d 🦊", "label": "D"}

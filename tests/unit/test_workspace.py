@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, TooLarge
 from coterie.engine.household.home import Home
-from coterie.engine.household.workspace import NAMED, TEMPLATES, Workspace
+from coterie.engine.household.workspace import NAMED, TEMPLATES, Workspace, answered
 
 SECRET = "the neighbour's diary"
 
@@ -41,6 +41,26 @@ def states(workspace: Workspace) -> dict[str, str]:
 
 
 # Whose file it is
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("IDENTITY.md", TEMPLATES["IDENTITY.md"].replace("\n", "\r\n")),
+        ("IDENTITY.md", "# Identity\n- **Creature:** _(what kind of being is it?)_   \n"),
+        ("IDENTITY.md", "- **Name:** _(pick something)_\n"),
+        ("SOUL.md", "# Soul\n"),
+        ("SOUL.md", "\n\n" + TEMPLATES["SOUL.md"] + "\n\n"),
+    ],
+)
+def test_a_template_without_an_answer_counts_as_missing(dot: Workspace, name: str, text: str) -> None:
+    (dot.path / name).write_bytes(text.encode())
+    assert dot.effective(name) == ("missing", "")
+
+
+@pytest.mark.parametrize("line", ["She says _(quietly)_ hello", "- a list: of (things)", "_(x)_ and more"])
+def test_what_somebody_wrote_is_no_placeholder(line: str) -> None:
+    assert answered("IDENTITY.md", line) == line
 
 
 def test_a_scaffolded_agent_has_nothing_of_its_own_yet(dot: Workspace) -> None:
@@ -93,8 +113,12 @@ def test_user_md_is_the_households_alone(house: Home, dot: Workspace) -> None:
     assert dot.get("USER.md").hash is None
     (house.path / "USER.md").write_text("She likes tea.")
     assert dot.effective("USER.md") == ("inherited", "She likes tea.")
-    with pytest.raises(InvalidRequest, match="belongs to the household"):
-        dot.set("USER.md", "mine")
+    known = dot.get("USER.md").hash
+    assert dot.set("USER.md", "She likes coffee.", known).state == "inherited"
+    assert (house.path / "USER.md").read_text() == "She likes coffee."
+    assert (dot.path / "USER.md").read_text() == "planted here"
+    with pytest.raises(Conflict, match="changed by someone else"):
+        dot.set("USER.md", "She likes water.", known)
 
 
 def test_a_personality_path_serves_as_soul(house: Home) -> None:

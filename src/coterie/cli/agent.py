@@ -116,7 +116,7 @@ def add(
     report(
         home,
         as_json,
-        lambda found: say(f"Added {found['label']} ({found['id']})."),
+        lambda found: _tell(f"Added {found['label']} ({found['id']}).", found),
         "agents.create",
         id=name,
         label=label,
@@ -154,7 +154,7 @@ def edit(
     report(
         home,
         as_json,
-        lambda found: say(f"Changed {found['label']} ({found['id']})."),
+        lambda found: _tell(f"Changed {found['label']} ({found['id']}).", found),
         "agents.update",
         agent_id=name,
         label=label,
@@ -256,6 +256,13 @@ def _spec(
     return {**spec, **{key: value for key, value in given.items() if value is not None}}
 
 
+def _tell(done: str, agent: Answer) -> None:
+    """What was done, and what of it has no effect."""
+    say(done)
+    for warning in agent["warnings"]:
+        say(f"warning: {warning}", err=True)
+
+
 def _print_info(agent: Answer, tools: list[Answer]) -> None:
     identity = agent["identity"]
     name = " ".join(filter(None, (identity["emoji"], agent["label"])))
@@ -294,6 +301,8 @@ def _print_info(agent: Answer, tools: list[Answer]) -> None:
         ("File", "State", "Size"),
         [(f["name"], f["state"], size(f["size"]) if f["state"] != "missing" else "") for f in agent["files"]],
     )
+    for warning in agent["warnings"]:
+        say(f"warning: {warning}", err=True)
 
 
 def _effective(agent: Answer, tools: list[Answer]) -> list[tuple[str, str]]:

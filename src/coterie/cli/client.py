@@ -381,9 +381,10 @@ def _load_house() -> Any:
 async def _hosted(gateway: Any) -> AsyncIterator[_Host]:
     from coterie.engine.household.watcher import Watcher
 
-    await asyncio.to_thread(gateway.registry.scaffold_all)
     async with gateway.running():
-        watching = asyncio.create_task(Watcher(gateway.home, gateway.registry, gateway.events).run())
+        watching = asyncio.create_task(
+            Watcher(gateway.home, gateway.registry, gateway.brains, gateway.events).run()
+        )
         host = _Host(gateway)
         try:
             yield host

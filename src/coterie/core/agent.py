@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -178,6 +178,28 @@ class Limits(Wire):
     cost_per_day: Amount | None = None
 
 
+def unmapped(key: str, entry: Mapping[str, Any]) -> str | None:
+    """Why `chat` or `provider`, as other assistants write them, cannot be said with `model`."""
+    value = entry.get(key)
+    if value is None:
+        return None
+    if key == "chat" and not isinstance(value, Mapping):
+        return "must hold provider and model"
+    if key == "chat" and (unknown := next((k for k in value if k not in ("provider", "model")), None)):
+        return f"{unknown}: unknown key; of chat, provider and model are read"
+    chat = value if key == "chat" else entry.get("chat")
+    told = value.get("provider") if key == "chat" else value
+    if told is not None and not (isinstance(told, str) and told):
+        return "the provider must be a name"
+    if (
+        told is not None
+        and entry.get("model") is None
+        and not (isinstance(chat, Mapping) and chat.get("model"))
+    ):
+        return f"names no model; write model: {told}/<model>, or a default_model of {told}"
+    return None
+
+
 def _model_choice(value: Any) -> Any:
     return {"primary": value} if isinstance(value, str) else value
 
@@ -226,19 +248,13 @@ class AgentSpec(Wire):
         entry = dict(data)
         entry.pop("apiExposed", None)
         entry.pop("api_exposed", None)
-        chat = entry.pop("chat", None)
-        if chat is not None and not isinstance(chat, Mapping):
-            raise ValueError("chat must hold provider and model")
-        if chat is not None:
-            for key in ("provider", "model"):
-                if key in chat:
-                    entry.setdefault(key, chat[key])
-        provider = entry.pop("provider", None)
-        model = entry.get("model")
-        if isinstance(provider, str) and isinstance(model, str) and "/" not in model:
-            entry["model"] = f"{provider}/{model}"
-        elif isinstance(provider, str) and model is None:
-            raise ValueError("provider needs a model beside it, or write model: <provider>/<model>")
+        if not any(unmapped(key, data) for key in ("chat", "provider")):
+            chat = entry.pop("chat", None) or {}
+            provider = entry.pop("provider", None) or chat.get("provider")
+            model = entry.get("model", chat.get("model"))
+            if model is not None:
+                named = isinstance(model, str) and provider is not None and "/" not in model
+                entry["model"] = f"{provider}/{model}" if named else model
         return entry
 
     @model_validator(mode="after")
@@ -270,25 +286,15 @@ class Agent:
     updated_at: str
 
     @property
+    def visible(self) -> bool:
+        """Whether people and other agents are shown it. Never a template's word: see `inherit`."""
+        return self.spec.get("ui_visible") is not False
+
+    @property
     def entry(self) -> dict[str, Any]:
         """The agent as its roster entry holds it."""
         label = {} if self.label == self.id else {"label": self.label}
         return {"name": self.id, **label, **self.spec}
-
-
-def lineage(agent_id: str, parents: Mapping[str, str | None]) -> Iterator[str]:
-    """The agent and its templates, nearest first. A cycle is an error that shows it whole."""
-    seen: list[str] = []
-    current: str | None = agent_id
-    while current is not None:
-        if current in seen:
-            circle = [*seen[seen.index(current) :], current]
-            raise Conflict(
-                f"extends goes round in a circle: {' → '.join(circle)}", details={"circle": circle}
-            )
-        seen.append(current)
-        yield current
-        current = parents.get(current)
 
 
 def inherit(written: list[Mapping[str, Any]]) -> AgentSpec:
@@ -301,7 +307,9 @@ def inherit(written: list[Mapping[str, Any]]) -> AgentSpec:
             else:
                 merged[key] = value
     own = written[0]
-    merged.pop("extends", None)
-    if own.get("extends") is not None:
-        merged["extends"] = own["extends"]
+    # Which template it extends, and whether it is shown, is each agent's own: a template is hidden because it is one.
+    for key in ("extends", "ui_visible"):
+        merged.pop(key, None)
+        if own.get(key) is not None:
+            merged[key] = own[key]
     return AgentSpec.model_validate(merged)

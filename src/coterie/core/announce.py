@@ -62,6 +62,7 @@ class SubagentRun:
     model: str
     trace_id: str
     hop: int
+    """Of the send: 0 for the first one, whose turn is one deeper."""
     chain: tuple[str, ...]
     created_at: str
     status: RunStatus = "queued"

@@ -68,6 +68,13 @@ def _one_line(key: str, value: str) -> str:
     return value.strip()
 
 
+def is_placeholder(line: str) -> bool:
+    """A line that only asks, as `- **Creature:** _(what kind of being is it?)_` does."""
+    before, mark, hint = line.strip().partition("_(")
+    asked = before.rstrip(" *_")
+    return bool(mark) and hint.endswith(")_") and (not asked or asked.endswith((":", "-", "+")))
+
+
 def _placeholder(value: str) -> bool:
     """Templates hold hints such as `_(one emoji)_`; nobody has answered them yet."""
     return value.startswith(("_(", "(", "<")) and value.endswith((")_", ")", ">"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Literal, Protocol
+from fnmatch import fnmatchcase, translate
+from typing import Any, Literal, Protocol
 
 from coterie.core.agent import AgentSpec
 from coterie.core.audience import Rights
@@ -19,6 +21,8 @@ OUTSIDE_DENIED = ("memory_edit", "memory_log")
 """What nobody outside gets, whatever any list says: tools on identity and memory files."""
 SYSTEM = "system_*"
 """Tools that agent lists do not restrict."""
+MAX_LOOKS = 1_000_000
+"""Names that are held against patterns in one check; beyond it a pattern counts as matching."""
 
 
 class Offered(Protocol):
@@ -181,3 +185,36 @@ def _list_decision(name: str, allow: Iterable[str] | None, deny: Iterable[str] |
 
 def _match(name: str, patterns: Iterable[str] | Sequence[str]) -> str | None:
     return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
+
+
+class Names:
+    """Names that patterns are held against: each pattern once, and only names that begin as it does."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = sorted(set(names))
+        self._known: dict[str, bool] = {"*": True}
+        self._left = MAX_LOOKS
+
+    def matched(self, pattern: str) -> bool:
+        """Whether any name matches."""
+        if pattern not in self._known:
+            head = pattern[: min((pattern.index(c) for c in "*?[" if c in pattern), default=len(pattern))]
+            first = bisect_left(self._names, head)
+            last = bisect_left(self._names, head + chr(0x10FFFF), lo=first)
+            self._left -= last - first
+            matches = re.compile(translate(pattern)).match
+            self._known[pattern] = self._left < 0 or any(map(matches, self._names[first:last]))
+        return self._known[pattern]
+
+
+def unmatched(spec: Mapping[str, Any], pools: Mapping[str, Names]) -> Iterator[str]:
+    """Rules that match none of what there is, by kind (tool, capability, skill, agent): most often a typing error."""
+    for kind, names in pools.items():
+        for key in (f"{kind}_allowlist", f"{kind}_denylist", f"{kind}_asklist"):
+            for pattern in spec.get(key) or ():
+                if not names.matched(pattern):
+                    yield f"{key}: {pattern!r} matches no {kind}"
+    if "tool" in pools:
+        for pattern in (spec.get("outside") or {}).get("tool_allowlist") or ():
+            if not pools["tool"].matched(pattern):
+                yield f"outside.tool_allowlist: {pattern!r} matches no tool"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,37 @@ def merge(base: Roster, file: Roster, registry: Roster) -> Merge:
             removed.append(agent)
     default = _pick("agents.default", base.default, file.default, registry.default, overruled)
     return Merge(Roster(merged, default), tuple(dropped), tuple(removed), tuple(overruled))
+
+
+def keep_lost(was: Any, now: Any, lost: list[str], path: str = "") -> Any:
+    """What is said now, with whatever it took away put back; `lost` gets the paths.
+
+    A file that is half written looks like one from which much was removed: keys, items of lists, the end of a
+    last word. What is new or changed counts at once.
+    """
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        below = {key: f"{path}.{key}" if path else str(key) for key in was}
+        lost += [below[key] for key in was if key not in now]
+        changed = {k: keep_lost(was[k], v, lost, below[k]) if k in was else v for k, v in now.items()}
+        return {**changed, **{key: value for key, value in was.items() if key not in now}}
+    if isinstance(was, list) and isinstance(now, list):
+        kept = {json.dumps(item, sort_keys=True): item for item in was}
+        new = {json.dumps(item, sort_keys=True): item for item in now}
+        if kept.keys() <= new.keys():
+            return now
+        lost.append(path)
+        return list({**kept, **new}.values())
+    if (now is None and was is not None) or _cut_off(was, now):
+        lost.append(path)
+        return was
+    return now
+
+
+def _cut_off(was: Any, now: Any) -> bool:
+    """A word or a number of which only the beginning is there."""
+    if type(was) is not type(now) or isinstance(was, bool) or not isinstance(was, str | int | float):
+        return False
+    return was != now and str(was).startswith(str(now))
 
 
 def _merge_entry(where: str, was: Entry, told: Entry, runs: Entry, overruled: list[str]) -> Entry:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -17,3 +19,7 @@ class Wire(BaseModel):
         protected_namespaces=(),
         serialize_by_alias=False,
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Nobody changes it, so a default can be shared: a roster has thousands."""
+        return self

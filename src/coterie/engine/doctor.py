@@ -141,6 +141,10 @@ def check_household(gateway: Gateway, *, fix: bool) -> Iterator[Finding]:
         yield Finding("ok", "agent.yaml is in force")
     for warning in sync.warnings:
         yield Finding("warning", str(warning))
+    for rule in gateway.brains.unmatched():
+        yield Finding("warning", rule, "a rule that matches nothing has no effect")
+    for skipped in gateway.brains.tool_problems:
+        yield Finding("problem", f"plug-in skipped: {skipped}", "mend it, or name it under plugins.disabled")
     for reason in sync.held:
         yield Finding("warning", f"held: {reason}")
     missing = []

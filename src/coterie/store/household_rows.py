@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -62,15 +62,14 @@ class AgentRows:
         ]
         if not rows:
             return
-        ids = [row["id"] for row in rows]
         self._connection.execute(
-            update(table).where(table.c.id.in_(ids)).values(label_key=None, is_default=False)
+            update(table).where(table.c.id == bindparam("one")).values(label_key=None, is_default=False),
+            [{"one": row["id"]} for row in rows],
         )
         if any(row["is_default"] for row in rows):
             self._connection.execute(update(table).where(table.c.is_default).values(is_default=False))
         try:
-            for row in rows:
-                _upsert(self._connection, table, row, key="id")
+            _upsert(self._connection, table, *rows, key="id")
         except IntegrityError as error:
             raise Conflict("another agent has that label already") from error
 
@@ -200,10 +199,11 @@ def _insert(connection: Connection, table: Any) -> Any:
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def _upsert(connection: Connection, table: Any, row: Mapping[str, Any], *, key: str) -> None:
-    statement = _insert(connection, table).values(row)
-    changes = {name: statement.excluded[name] for name in row if name != key}
-    connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changes))
+def _upsert(connection: Connection, table: Any, *rows: Mapping[str, Any], key: str) -> None:
+    """Rows with the same columns, by one statement."""
+    statement = _insert(connection, table)
+    changes = {name: statement.excluded[name] for name in rows[0] if name != key}
+    connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changes), list(rows))
 
 
 def _upsert_once(connection: Connection, table: Any, row: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -66,6 +66,11 @@ class InstalledTools:
 
     def tools(self) -> Mapping[str, Tool]:
         return self._loaded.tools
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Plug-ins that were skipped, and why."""
+        return self._loaded.problems
 
     @cached_property
     def _loaded(self) -> LoadedTools:

@@ -171,6 +171,7 @@ class AgentInfo(Answer):
     origins: Origins | None = Field(None, description="Where each of these comes from.")
     memories: AgentMemories | None = Field(None, description="How much it remembers.")
     audiences: list[AgentAudience] | None = Field(None, description="Whom outside it talks with.")
+    warnings: list[str] = Field([], description="Rules that match no tool, capability, skill or agent.")
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -297,7 +298,8 @@ def agents_set_default(gateway: Gateway, params: AgentChange) -> DefaultAgent:
 @operation("agents.apply", "admin")
 def agents_apply(gateway: Gateway, params: ApplyRoster) -> SyncReport:
     """Bring agent.yaml and the registry together now."""
-    return sync_report(gateway.registry.sync.apply(yes=params.yes))
+    report = sync_report(gateway.registry.sync.apply(yes=params.yes))
+    return report.model_copy(update={"warnings": report.warnings + gateway.brains.unmatched()})
 
 
 @operation("agents.files.list", "read", http=Get("/api/agents/{id}/files", id="agent_id"))
@@ -358,7 +360,7 @@ def _summary(gateway: Gateway, agent: Agent, pool: list[str]) -> AgentSummary:
         type=spec.type,
         model=spec.model.primary if spec.model else None,
         skills=gateway.registry.skills(spec, pool),
-        ui_visible=spec.ui_visible,
+        ui_visible=agent.visible,
     )
 
 
@@ -375,6 +377,7 @@ def _info(gateway: Gateway, agent: Agent) -> AgentInfo:
         origins=_origins(gateway, agent) if agent.state is AgentState.ACTIVE else None,
         memories=_memories(gateway, agent),
         audiences=_audiences(gateway, agent) if agent.state is AgentState.ACTIVE else None,
+        warnings=gateway.brains.unmatched_of(agent, gateway.home.skill_names()),
         created_at=agent.created_at or None,
         updated_at=agent.updated_at or None,
     )

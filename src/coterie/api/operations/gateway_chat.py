@@ -93,9 +93,10 @@ def _session(gateway: Gateway, body: GatewayChat) -> str:
     if agent_id is None:
         raise gateway.registry.absent(body.agent_id or "default")
     if body.session_key is not None:
-        if body.agent_id is not None and not body.session_key.startswith(f"agent:{agent_id}:"):
+        key = gateway.sessions.canonical(body.session_key)
+        if body.agent_id is not None and not key.startswith(f"agent:{agent_id}:"):
             raise InvalidRequest("sessionKey and agentId name different agents", details={"field": "agentId"})
-        return body.session_key
+        return key
     if not body.channel:
         return main_key(agent_id)
     if body.is_group:

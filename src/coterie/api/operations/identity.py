@@ -8,7 +8,6 @@ from coterie.api.operation import operation
 from coterie.api.operations.agents import Identity, IdentityPatch, identity_changes
 from coterie.api.shapes import Change, Params, ShortText
 from coterie.core.agent import Agent
-from coterie.core.errors import NotFound
 from coterie.engine.gateway import Gateway
 
 
@@ -60,7 +59,5 @@ def _agent_of(gateway: Gateway, session: str | None) -> Agent:
     if session is None:
         return gateway.registry.default()
     with gateway.store.read() as tx:
-        found = tx.sessions.find(session)
-    if found is None:
-        raise NotFound(f"there is no session {session[:200]!r}")
+        found = gateway.sessions.find(tx, session)
     return gateway.registry.get(gateway.brains.agent_of(found))

@@ -98,7 +98,7 @@ class ModelEntries(OpenAI):
 def list_models(gateway: Gateway, params: Nothing) -> ModelEntries:
     """Each visible agent as a model."""
     agents = gateway.registry.agents()
-    shown = [a for a in agents if a.state is AgentState.ACTIVE and a.spec.get("ui_visible") is not False]
+    shown = [a for a in agents if a.state is AgentState.ACTIVE and a.visible]
     created = int(gateway.started)
     return ModelEntries(data=[ModelEntry(id=f"{PREFIX}{agent.id}", created=created) for agent in shown])
 

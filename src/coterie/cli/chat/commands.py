@@ -11,6 +11,7 @@ from coterie.cli.chat.conversation import Conversation, readable
 from coterie.cli.chat.screen import Screen
 from coterie.cli.chat.terminal import short
 from coterie.cli.client import Client
+from coterie.core.agent import label_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Commands:
             await self._screen.lines(f"{c.agent_name} ({c.agent_id}), {model}, session {c.key}")
             return
         former = self._conversation.agent_id
-        await self._conversation.hand_over(agent_id)
+        await self._conversation.hand_over(await self._named(agent_id))
         if self._conversation.agent_id == former:
             await self._screen.note(f"{self._conversation.agent_name} is with you already")
 
@@ -143,8 +144,17 @@ class Commands:
         return ""
 
     async def _agents(self) -> list[dict[str, Any]]:
+        """Those that are shown: a hidden one is a template, or answers where it is named by its id."""
         found = (await self._client.call("agents.list"))["agents"]
-        return [agent for agent in found if agent["state"] == "active"]
+        return [agent for agent in found if agent["state"] == "active" and agent["ui_visible"]]
+
+    async def _named(self, name: str) -> str:
+        """The id of whoever has it, else this label."""
+        agents = await self._agents()
+        if any(agent["id"] == name for agent in agents):
+            return name
+        labels = {label_key(agent["label"]): agent["id"] for agent in agents}
+        return str(labels.get(label_key(name), name))
 
     async def _model_names(self) -> list[str]:
         found = await self._client.call("models.list")
@@ -152,7 +162,12 @@ class Commands:
 
 
 _LIST = (
-    ("agent", Command("/agent [id]", "who answers here; with an id, hand over to that one", Commands.agent)),
+    (
+        "agent",
+        Command(
+            "/agent [name]", "who answers here; with an id or a label, hand over to that one", Commands.agent
+        ),
+    ),
     ("agents", Command("/agents", "who lives here", Commands.agents)),
     ("model", Command("/model [p/m]", "the model here; `default` takes a choice back", Commands.model)),
     ("models", Command("/models", "models to choose from", Commands.list_models)),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from coterie.config import MAX_TOLD
 from coterie.core.agent import DEFAULT_ALIAS, Agent, AgentSpec, AgentState
 from coterie.core.audience import rights_of
 from coterie.core.errors import NotFound
-from coterie.core.policy import Decision, HouseRules, Place, decide, permits, unknown_tool
+from coterie.core.policy import Decision, HouseRules, Names, Place, decide, permits, unknown_tool, unmatched
 from coterie.core.ports import ToolSchema
 from coterie.core.prompt import BASE_FILES, FILES, SUBAGENT, Budget, Peer, Prompt, PromptInputs, assemble
 from coterie.core.session import Session
@@ -23,6 +23,7 @@ from coterie.engine.household.folder import Folder
 from coterie.engine.household.people import People
 from coterie.engine.household.registry import Registry
 from coterie.engine.household.toolbox import Toolbox
+from coterie.engine.household.workspace import answered, stamp
 
 log = logging.getLogger("coterie.brain")
 
@@ -85,6 +86,29 @@ class Brains:
         """Every tool that is loaded now."""
         return self._toolbox.tools
 
+    @property
+    def tool_problems(self) -> list[str]:
+        """Plug-ins that did not load."""
+        return self._toolbox.problems
+
+    def unmatched(self) -> list[str]:
+        """Rules on tools that match nothing. Those on agents and skills are the file's own business."""
+        pools = self._tool_names()
+        active = (agent for agent in self._registry.agents() if agent.state is AgentState.ACTIVE)
+        found = (f"{agent.id}: {rule}" for agent in active for rule in unmatched(agent.spec, pools))
+        return list(islice(found, MAX_TOLD))
+
+    def unmatched_of(self, agent: Agent, skills: Sequence[str]) -> list[str]:
+        """Every rule of one agent that matches nothing."""
+        ids = [one.id for one in self._registry.agents(archived=True)]
+        pools = {**self._tool_names(), "skill": Names(skills), "agent": Names(ids)}
+        return list(islice(unmatched(agent.spec, pools), MAX_TOLD))
+
+    def _tool_names(self) -> dict[str, Names]:
+        tools = self.tools
+        capabilities = {one for tool in tools.values() for one in tool.capabilities}
+        return {"tool": Names(tools), "capability": Names(capabilities)}
+
     def forget(self) -> None:
         """Something changed: look everything up again."""
         self._kept.clear()
@@ -97,9 +121,9 @@ class Brains:
         if self._visible is None:
             active = (agent for agent in self._registry.agents() if agent.state is AgentState.ACTIVE)
             self._visible = {
-                agent.id: Peer(agent.id, agent.label, said.get("description"))
+                agent.id: Peer(agent.id, agent.label, self._description(agent))
                 for agent in active
-                if (said := self._said(agent)).get("ui_visible") is not False
+                if agent.visible
             }
         allow, deny = spec.agent_allowlist, spec.agent_denylist
         others = [peer for peer in self._visible.values() if peer.id != agent_id]
@@ -107,11 +131,12 @@ class Brains:
             return others
         return [peer for peer in others if permits(peer.id, allow, deny)]
 
-    def _said(self, agent: Agent) -> Mapping[str, Any]:
-        """Its entry; with a template, what the template says too. Most have none, and there may be a thousand."""
-        if agent.spec.get("extends") is None:
-            return agent.spec
-        return self._registry.spec(agent).model_dump(include={"description", "ui_visible"})
+    def _description(self, agent: Agent) -> str | None:
+        """Its own or its template's. Most have none, and there may be a thousand."""
+        said: str | None = agent.spec.get("description")
+        if said is None and agent.spec.get("extends") is not None:
+            return self._registry.spec(agent).description
+        return said
 
     def agent_of(self, session: Session) -> str:
         """Who runs a session now: its agent while that is active, else the default."""
@@ -179,7 +204,7 @@ class Brains:
         names: tuple[str, ...] = SUBAGENT_FILES if place.subagent else PROMPT_FILES
         if place.rights != "owner" and spec.outside.memory != "shared":
             names = tuple(name for name in names if name not in OWNERS_FILES)
-        files = {name: text for name in names if (text := workspace.effective(name)[1])}
+        files = {name: text for name in names if (text := answered(name, workspace.effective(name)[1]))}
         peers = self.peers(agent_id, spec)
         tools = self.tools
         config = self._registry.sync.config
@@ -233,7 +258,7 @@ class Brains:
     def _signature(self, agent_id: str) -> tuple[object, ...]:
         config = self._registry.sync.config
         folders = (f"{self._home}/agents/{agent_id}", str(self._home))
-        files = (_stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
+        files = (stamp(f"{folder}/{name}") for folder in folders for name in PROMPT_FILES)
         depth = config.delegation.max_depth
         return (
             config.default_model,
@@ -252,12 +277,3 @@ def _schema_size(schema: ToolSchema) -> int:
 def _digest(schemas: tuple[ToolSchema, ...]) -> str:
     told = [(schema.name, schema.description, dict(schema.parameters)) for schema in schemas]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    # Asked a dozen times in every turn: joining and looking up a Path would take six times as long.
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -56,7 +56,8 @@ class Folder:
             if size > limit:
                 raise TooLarge(f"{name} has {size} bytes, more than the {limit} that can be read")
             with os.fdopen(os.dup(descriptor), "rb") as file:
-                return file.read(limit + 1)[:limit]
+                # No more room than it needs, and a little for what is being appended.
+                return file.read(min(size + 4096, limit))
 
     def stat(self, name: str) -> os.stat_result | None:
         """Of a regular file; None where there is none."""
@@ -94,6 +95,17 @@ class Folder:
                         os.unlink(temporary, dir_fd=parent)
                     raise
                 os.fsync(parent)
+
+    def write_new(self, name: str, content: str) -> None:
+        """A file that can be made again, such as a template: not synced, and left alone where there is one."""
+        parts = check_path(name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self._parent(parts, name) as parent, _typed(name), suppress(FileExistsError):
+            descriptor = os.open(parts[-1], flags, 0o600, dir_fd=parent)
+            try:
+                os.write(descriptor, content.encode())
+            finally:
+                os.close(descriptor)
 
     def entries(self, name: str = "") -> list[tuple[str, int | None]]:
         """Names below a folder with their sizes, None for folders. Links and special files are left out."""

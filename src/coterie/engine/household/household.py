@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from coterie.config import Parsed
+from coterie.config import Config, Parsed
 from coterie.core.agent import MAIN, Agent, AgentState
 from coterie.core.roster import Roster
 from coterie.engine.household.config_file import text_sha
@@ -50,6 +50,11 @@ class Household:
         return Roster(entries, self.default)
 
 
+def without_roster(config: Config) -> dict[str, Any]:
+    """A configuration as it is kept: what was said, agents aside."""
+    return config.model_dump(mode="json", exclude_unset=True, exclude={"agents": {"roster"}})
+
+
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """What the file and the registry last had in common, and the last good text."""
@@ -85,11 +90,12 @@ class Agreed:
             entries=roster.entries,
             default=roster.default,
             waiting=waiting,
-            config=parsed.config.model_dump(mode="json", exclude_unset=True, exclude={"agents": {"roster"}}),
+            config=without_roster(parsed.config),
             warnings=tuple(warning.payload() for warning in parsed.warnings),
             revision=revision,
         )
 
     def save(self, tx: Transaction, *, settled: bool) -> None:
         final = replace(self, settled=settled and not self.waiting)
-        tx.meta.set("agreed", json.dumps(asdict(final), ensure_ascii=False))
+        said = {one.name: getattr(final, one.name) for one in fields(final)}
+        tx.meta.set("agreed", json.dumps(said, ensure_ascii=False))

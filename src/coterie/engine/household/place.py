@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from coterie.config import Config, ConfigError, Database, values
+from coterie.engine.household.config_file import STABLE_AFTER
 from coterie.engine.household.home import Home
 
 SQLITE = "sqlite:///"
@@ -19,8 +21,9 @@ def database_url(home: Home) -> str:
     except OSError:
         text = ""
     remembered = home.run / "database"
-    if not text.strip() and remembered.exists():
-        # Emptied by an editor that is about to write it again, or lost: no reason to found a second household.
+    if remembered.exists() and (not text.strip() or ("database" not in text and _just_saved(home.config))):
+        # Emptied by an editor that is about to write it again, lost, or half written: no reason to found a second
+        # household.
         return remembered.read_text().strip()
     try:
         url = url_in(text)
@@ -40,6 +43,13 @@ def url_in(text: str) -> str:
         # Most files do not say; reading YAML takes longer than everything else at this point.
         return Config().database.url
     return Database.model_validate(values(text).get("database") or {}).url
+
+
+def _just_saved(path: Path) -> bool:
+    try:
+        return abs(time.time() - path.stat().st_mtime) < STABLE_AFTER
+    except OSError:
+        return False
 
 
 def database_file(home: Home, url: str) -> Path | None:

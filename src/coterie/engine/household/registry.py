@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from coterie.core.agent import (
     check_label,
     check_new_id,
     inherit,
+    unmapped,
 )
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound
@@ -307,12 +308,16 @@ class Registry:
         self.sync.tell(("updated", agent.id))
         return written
 
-    def scaffold_all(self) -> None:
-        """Folders for agents whose creation was cut short."""
-        for agent in self.agents():
-            if agent.state is AgentState.ACTIVE and not (self._home.agents / agent.id).is_dir():
-                with suppress(CoterieError, OSError):
-                    self.workspace(agent).scaffold()
+    def without_folder(self) -> list[Agent]:
+        """Active agents whose folder was not made yet: many came at once, or their creation was cut short."""
+        made = set(self._folders())
+        return [a for a in self.agents() if a.state is AgentState.ACTIVE and a.id not in made]
+
+    def scaffold(self, agents: Iterable[Agent]) -> None:
+        """Their folders and templates. One that cannot be made is `doctor`'s to tell."""
+        for agent in agents:
+            with suppress(CoterieError, OSError):
+                self.workspace(agent).scaffold()
 
     # Small parts
 
@@ -397,28 +402,22 @@ def _written(spec: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        message = (
-            "unknown key"
-            if first["type"] == "extra_forbidden"
-            else first["msg"].removeprefix("Value error, ")
-        )
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = (
+                unmapped(where, spec) or "unknown key" if where in ("chat", "provider") else "unknown key"
+            )
         raise InvalidRequest(f"spec.{where}: {message}", details={"field": f"spec.{where}"}) from None
 
 
 def _changed(spec: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec with some keys changed. Null takes a key back, or lifts what a template says."""
+    """A spec with some keys changed. Null takes a key back: what its template says counts again."""
     patch = {_canonical(key): value for key, value in patch.items()}
     for key in ("memory", "outside", "limits", "subagents"):
         if isinstance(patch.get(key), Mapping):
             section = {**spec.get(key, {}), **{to_snake(k): v for k, v in patch[key].items()}}
             patch[key] = {k: v for k, v in section.items() if v is not None}
-    extends = patch.get("extends", spec.get("extends"))
-    fields = AgentSpec.model_fields
-    gone = {
-        key
-        for key, value in patch.items()
-        if value is None and key in fields and (extends is None or fields[key].default is not None)
-    }
+    gone = {key for key, value in patch.items() if value is None and key in AgentSpec.model_fields}
     kept = {key: value for key, value in {**spec, **patch}.items() if key not in gone}
     return _written(kept)
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coterie.config import Config, ConfigError, Parsed, Problem, Surroundings, parse
+from pydantic import ValidationError
+
+from coterie.config import Config, ConfigError, Loaded, Parsed, Problem, Surroundings, check, load
 from coterie.core.agent import MAIN, Agent, AgentState
 from coterie.core.clock import now_iso
 from coterie.core.errors import Conflict, InvalidRequest
-from coterie.core.roster import Merge, Roster, merge
+from coterie.core.roster import Merge, Roster, keep_lost, merge
 from coterie.engine.household.config_file import STABLE_AFTER, ConfigFile, text_sha
 from coterie.engine.household.home import Home
-from coterie.engine.household.household import Agreed, Change, Household
-from coterie.engine.household.roster_file import FRESH, write_roster
+from coterie.engine.household.household import Agreed, Change, Household, without_roster
+from coterie.engine.household.roster_file import FRESH, rewrite
 from coterie.engine.household.workspace import Workspace
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store
 
 log = logging.getLogger("coterie.registry")
+
+MANY = 100
+"""More agents than these at once get their folders from the gateway, one by one, or when they are first used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +133,16 @@ class RosterSync:
                 raise ConfigError(
                     [Problem("the file is empty or missing; `coterie agent apply --yes` writes it again")]
                 )
-            parsed = parse(text or "", self._surroundings(household))
+            loaded = load(text or FRESH)
+            parsed = check(loaded, self._surroundings(household))
+            fresh = -STABLE_AFTER < age < STABLE_AFTER and not yes
+            lost: tuple[str, ...] = ()
+            if fresh and agreed.sha:
+                parsed, lost = _without_losses(agreed, parsed)
             told = Roster(parsed.entries, parsed.config.agents.default)
             plan = merge(agreed.roster, told, household.roster({**told.entries, **agreed.entries}))
-            held, settling = self._follow_file(household, plan, agreed, parsed, age, yes)
+            held, settling = self._follow_file(household, plan, agreed, parsed, fresh=fresh, yes=yes)
+            settling += lost
             if settling and edit is not None:
                 # Perhaps only half of it is written: what we put in its place would take the other half away.
                 self._wait_for_the_rest(age, give_up)
@@ -138,9 +150,9 @@ class RosterSync:
             if edit is not None:
                 edit(household)
             wanted = self._wanted(household, told, {*held, *settling})
-            new_text = text if settling and text else write_roster(text or FRESH, wanted)
+            new_text, result = (text, loaded) if settling and text else rewrite(text or FRESH, loaded, wanted)
             if edit is not None:
-                parsed = self._check_result(new_text, household)
+                parsed = self._check_result(result, household)
             waiting = tuple(dict.fromkeys((*held, *settling)))
             kept = {k: agreed.entries[k] for k in waiting if k in agreed.entries}
             kept_default = agreed.default if "agents.default" in waiting else told.default
@@ -159,8 +171,9 @@ class RosterSync:
                         tx.memories.restore(agent_id)
                 heard.save(tx, settled=new_text == text)
             break
-        for change, agent_id in household.changes:
-            if change in ("created", "restored"):
+        came = [agent_id for change, agent_id in household.changes if change in ("created", "restored")]
+        if len(came) <= MANY:
+            for agent_id in came:
                 agent = household.rows[agent_id]
                 Workspace(self._home, agent.id, soul=agent.spec.get("personality")).scaffold()
         self.config, self._in_force = parsed.config, None
@@ -197,7 +210,7 @@ class RosterSync:
         time.sleep(max(0.05, STABLE_AFTER - abs(age)))
 
     def _follow_file(
-        self, household: Household, plan: Merge, agreed: Agreed, parsed: Parsed, age: float, yes: bool
+        self, household: Household, plan: Merge, agreed: Agreed, parsed: Parsed, *, fresh: bool, yes: bool
     ) -> tuple[dict[str, str], tuple[str, ...]]:
         """Apply what the file says. Returns what is held, with the reason, and what vanished too recently to act on."""
         at = now_iso()
@@ -217,7 +230,6 @@ class RosterSync:
                 household.put("updated", replace(after, updated_at=at))
         held: dict[str, str] = {}
         settling: list[str] = []
-        fresh = -STABLE_AFTER < age < STABLE_AFTER and not yes
         default = household.rows.get(plan.merged.default)
         if fresh and agreed.default != MAIN and "default" not in parsed.config.agents.model_fields_set:
             settling.append("agents.default")
@@ -255,10 +267,10 @@ class RosterSync:
         default = told.default if "agents.default" in waiting else runs.default
         return Roster({a: runs.entries[a] for a in order}, default)
 
-    def _check_result(self, text: str, household: Household) -> Parsed:
+    def _check_result(self, result: Loaded, household: Household) -> Parsed:
         """The same rules for every door: an edit is checked as the file that it would become."""
         try:
-            return parse(text, self._surroundings(household))
+            return check(result, self._surroundings(household))
         except ConfigError as error:
             first = error.problems[0]
             raise InvalidRequest(f"{first.key}: {first.message}", details=error.details) from None
@@ -294,3 +306,25 @@ class RosterSync:
                     yield
                 finally:
                     self._depth = 0
+
+
+def _without_losses(agreed: Agreed, parsed: Parsed) -> tuple[Parsed, tuple[str, ...]]:
+    """A file that was saved a moment ago may be half of one: what it took away stays until it has been left alone."""
+    lost: list[str] = []
+    entries: dict[str, dict[str, Any]] = {}
+    gone = sorted(set(agreed.entries) - set(parsed.entries))
+    for agent, entry in parsed.entries.items():
+        if agent in agreed.entries:
+            entries[agent] = keep_lost(agreed.entries[agent], entry, lost, agent)
+        elif (at := bisect_left(gone, agent)) < len(gone) and gone[at].startswith(agent):
+            lost.append(agent)  # the beginning of another's name
+        else:
+            entries[agent] = entry
+    now = without_roster(parsed.config)
+    was = {key: value for key, value in agreed.config.items() if key != "agents"}
+    kept = keep_lost(was, now, lost)
+    try:
+        config = Config.model_validate(kept)
+    except ValidationError:
+        config = Config.model_validate({**was, "agents": now.get("agents")})
+    return replace(parsed, entries=entries, config=config), tuple(lost)

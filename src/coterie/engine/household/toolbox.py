@@ -20,6 +20,11 @@ class Toolbox:
         return tuple(source.version for source in self._sources)
 
     @property
+    def problems(self) -> list[str]:
+        """What could not be loaded, with place and reason, of those sources that tell."""
+        return [str(one) for source in self._sources for one in getattr(source, "problems", ())]
+
+    @property
     def tools(self) -> Mapping[str, Tool]:
         """By name. Where two sources have the same one, the first keeps it."""
         version = self.version

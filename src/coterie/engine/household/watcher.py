@@ -11,6 +11,7 @@ from coterie.core.agent import check_id
 from coterie.core.errors import CoterieError
 from coterie.core.threads import on_thread
 from coterie.engine.events import Events
+from coterie.engine.household.brain import Brains
 from coterie.engine.household.config_file import SETTLED_AFTER, STABLE_AFTER
 from coterie.engine.household.home import Home
 from coterie.engine.household.registry import Registry
@@ -20,20 +21,26 @@ log = logging.getLogger("coterie.watcher")
 
 POLL_SECONDS = 0.25
 DEBOUNCE_MS = 100
+FOLDERS = 20
+"""That are made between two looks at whether to stop."""
 
 
 class Watcher:
     """Runs beside the gateway until it is cancelled."""
 
-    def __init__(self, home: Home, registry: Registry, events: Events) -> None:
+    def __init__(self, home: Home, registry: Registry, brains: Brains, events: Events) -> None:
+        self._brains = brains
         self._home = home
         self._registry = registry
         self._events = events
+        self._warned: set[str] = set()
+        """What the log has said of the file as it is."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_root())
             tasks.create_task(self._follow_agents())
+            tasks.create_task(self._make_folders())
 
     async def _follow_root(self) -> None:
         """The home folder itself is polled: its database changes all the time and would wake us for nothing."""
@@ -68,18 +75,32 @@ class Watcher:
         except Exception:
             log.exception("agent.yaml could not be applied")
             return True
+        rules = await asyncio.to_thread(self._brains.unmatched)
+        warnings = [*(str(w) for w in sync.warnings), *rules]
+        for warning in warnings:
+            if warning not in self._warned:
+                log.warning("agent.yaml: %s", warning.removeprefix("agent.yaml "))
+        self._warned = set(warnings)
         self._events.publish(
             "config.changed",
             {
                 "problems": [str(p) for p in sync.problems],
-                "warnings": [str(w) for w in sync.warnings],
+                "warnings": warnings,
                 "held": list(sync.held),
             },
         )
+        if any(change == "created" for change, _ in sync.changes):
+            await self._make_folders()
         for reason in sync.held:
             if reason not in before.held:
                 log.warning("held: %s", reason)
         return sync.settling
+
+    async def _make_folders(self) -> None:
+        """A few at a time: thousands of small files keep a disk busy for a while."""
+        left = await asyncio.to_thread(self._registry.without_folder)
+        for first in range(0, len(left), FOLDERS):
+            await asyncio.to_thread(self._registry.scaffold, left[first : first + FOLDERS])
 
     async def _follow_agents(self) -> None:
         from watchfiles import awatch

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from coterie.core.errors import Conflict, CoterieError, InvalidRequest, NotFound, TooLarge
-from coterie.core.identity import read_fields, write_fields
+from coterie.core.identity import is_placeholder, read_fields, write_fields
 from coterie.engine.household.folder import Folder, check_path
 from coterie.engine.household.home import Home
 
@@ -62,17 +62,37 @@ class FileContent:
     content: str
     size: int
     hash: str | None
-    """Of the agent's own file, for `expected_hash`; None where it has none."""
+    """Of the file that can be written, the agent's own, for `expected_hash`; None where it has none."""
 
 
 def untouched(name: str, text: str) -> bool:
-    """A template that nobody has edited, and an empty file, count as missing."""
-    plain = text.replace("\r\n", "\n").strip()
-    return not plain or plain == TEMPLATES.get(name, "").strip()
+    """A template of which nobody has filled in a line, and an empty file, count as missing."""
+    left = {line.strip() for line in answered(name, text).splitlines()} - {""}
+    return left <= {line.strip() for line in TEMPLATES.get(name, "").splitlines()}
+
+
+def answered(name: str, text: str) -> str:
+    """A text without the lines of its template that nobody has filled in."""
+    hints = {line.strip() for line in TEMPLATES.get(name, "").splitlines() if line.strip().endswith("_")}
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if line.strip() not in hints and not is_placeholder(line)
+    )
 
 
 def text_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """Changes when a file does."""
+    # Asked a dozen times in every turn: joining and looking up a Path would take six times as long.
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 class Workspace:
@@ -86,14 +106,13 @@ class Workspace:
         self._soul = soul
         """Another file of the home folder that serves as SOUL.md."""
 
-    def scaffold(self, soul: str | None = None) -> None:
+    def scaffold(self) -> None:
         """Folders and template files, where there are none yet."""
         self._own.make()
         for name in ("memory", "workspace"):
             self._own.make(name)
         for name, template in TEMPLATES.items():
-            if self._own.stat(name) is None and not (self.path / name).is_symlink():
-                self._own.write_text(name, soul + "\n" if name == "SOUL.md" and soul else template)
+            self._own.write_new(name, template)
 
     def files(self) -> list[FileInfo]:
         """Every file that can have a say in a prompt, and the daily logs."""
@@ -123,7 +142,7 @@ class Workspace:
     def get(self, name: str) -> FileContent:
         self._check_name(name)
         state, text = self.effective(name)
-        own = None if name in SHARED_ONLY else self._own_bytes(name)
+        own = self._own_bytes(name)
         if state == "missing":
             if name not in NAMED and own is None:
                 raise NotFound(f"{self.agent_id} has no file {name}")
@@ -133,7 +152,7 @@ class Workspace:
         return FileContent(name, state, text, size, None if own is None else text_hash(own))
 
     def set(self, name: str, content: str, expected_hash: str | None = None) -> FileContent:
-        """Write the agent's own file. With `expected_hash`, only if nobody else changed it meanwhile."""
+        """Write the agent's own file; USER.md is the household's, through whomever it is written. With `expected_hash`, only if nobody else changed it meanwhile."""
         self.check_content(name, content)
         if expected_hash is not None:
             now = self._own_bytes(name)
@@ -146,8 +165,6 @@ class Workspace:
     def check_content(self, name: str, content: str) -> None:
         """Refuse what could not be written, before anything is."""
         self._check_name(name)
-        if name in SHARED_ONLY:
-            raise InvalidRequest(f"{name} is about the person and belongs to the household, not to an agent")
         if len(content) > MAX_CONTENT or len(content.encode("utf-8", "surrogatepass")) > MAX_CONTENT:
             raise TooLarge(f"{name} has at most {MAX_CONTENT} bytes")
         if "\x00" in content or any("\ud800" <= c <= "\udfff" for c in content):
@@ -184,10 +201,7 @@ class Workspace:
 
     def signature(self, name: str) -> tuple[object, ...]:
         """Changes whenever the effective text of a file may have changed."""
-        found = []
-        for stat in (self._own.stat(name), self._shared.stat(name)):
-            found.append(None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        return tuple(found)
+        return tuple(stamp(f"{folder.path}/{name}") for folder in (self._own, self._shared))
 
     def _info(self, name: str) -> FileInfo:
         state, text = self.effective(name)
@@ -202,13 +216,18 @@ class Workspace:
             )
 
     def _place(self, name: str) -> tuple[Folder, str]:
+        if name in SHARED_ONLY:
+            return self._shared, name
         if name == "SOUL.md" and self._soul is not None:
             return self._shared, self._soul
         self._own.make()
         return self._own, name
 
     def _own_bytes(self, name: str) -> bytes | None:
+        """Of the file that `set` writes."""
         folder, path = (self._shared, self._soul) if name == "SOUL.md" and self._soul else (self._own, name)
+        if name in SHARED_ONLY:
+            folder = self._shared
         try:
             return folder.read_bytes(path)
         except CoterieError:

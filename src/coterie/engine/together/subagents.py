@@ -183,7 +183,7 @@ class Subagents:
             task=text,
             model=session.model or brain.model,
             trace_id=job.trace_id,
-            hop=job.hop,
+            hop=job.hop - 1,
             chain=job.chain,
             created_at=job.created_at,
             requester_session_id=asker.session_id if asker else None,
@@ -363,7 +363,7 @@ class Subagents:
         child = Session(
             run.session_id, run.session_key, run.agent_id, "subagent", tools=tools, audience=audience
         )
-        return self._brains.for_session(child, run.agent_id, hop=run.hop)
+        return self._brains.for_session(child, run.agent_id, hop=run.hop + 1)
 
 
 def _heard_by(tx: Transaction, run: SubagentRun) -> str | None:

@@ -144,7 +144,7 @@ def wake_job(announcement: Announcement, run: SubagentRun | None, at: str, *, an
         TurnState.QUEUED,
         kind="wake",
         trace_id=run_id if anew else told["trace_id"],
-        hop=max(0, told["hop"] - 1),
+        hop=max(0, len(run.chain) - 1) if run is not None else told["hop"],
         chain=run.chain[:-1] if run is not None else (),
         created_at=at,
     )

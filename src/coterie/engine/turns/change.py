@@ -323,8 +323,8 @@ class TurnChange:
 
 
 def _handed_on(job: TurnJob, asker: Asker | None) -> dict[str, Any]:
-    """One agent's words to another: told apart from a person's for good."""
-    meta: dict[str, Any] = {"trace_id": job.trace_id, "hop": job.hop}
+    """One agent's words to another: told apart from a person's for good. The first send is hop 0."""
+    meta: dict[str, Any] = {"trace_id": job.trace_id, "hop": job.hop - 1}
     if asker is not None:
         meta["from"] = {
             "agent_id": asker.agent_id,
