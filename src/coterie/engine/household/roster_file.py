@@ -408,8 +408,6 @@ def _with_agents(text: str, agents: Mapping[str, Any]) -> str:
     block = _key_lines("agents", agents, 0)
     if not isinstance(root, MappingNode):
         return text + ("" if not text or text.endswith("\n") else "\n") + block
-    if root.flow or not root.value:
-        raise Conflict("agent.yaml is one flow mapping; please make this change in the file")
     at = _after_line(text, _end(text, root))
     return _insert(text, at, f"\n{block}")
 
