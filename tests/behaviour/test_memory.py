@@ -382,6 +382,14 @@ def test_no_question_breaks_the_query_language(house: Open, query: str) -> None:
         assert "the boat key" not in texts(gateway, "rose", query)
 
 
+def test_as_many_are_found_as_are_asked_for(house: Open) -> None:
+    with house() as gateway:
+        handle = gateway.memories.as_("dot")
+        handle.import_({"content": f"boat{n} harbour {n * 7919} quay{n * n}"} for n in range(300))
+        assert len(handle.recall("harbour", limit=200, mode="text")) == 200
+        assert len(handle.recall("harbour", limit=200)) == 200
+
+
 def test_near_duplicates_collapse_and_their_rows_stay(house: Open) -> None:
     with house() as gateway:
         for _ in range(3):

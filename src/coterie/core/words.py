@@ -11,8 +11,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-VERSION = "1"
-"""Rises with every change of what `folded` gives: indexes are made anew then."""
 LONGEST = 50_000
 """Characters of one text that are indexed."""
 LONGEST_WORD = 64

@@ -285,10 +285,6 @@ class MemoryRows:
         query = select(func.count()).select_from(_i).where(_visible(reader))
         return int(self._connection.execute(query).scalar_one())
 
-    def last_number(self) -> int:
-        """Rises with every memory that is added or edited."""
-        return int(self._connection.exec_driver_sql("SELECT max(number) FROM memory_index").scalar() or 0)
-
     def find(
         self, reader: Reader, wanted: Sequence[Sequence[full_text.Form]], filters: Filters, limit: int
     ) -> list[Any]:

@@ -27,6 +27,8 @@ WIDE_BYTES = 128 * 2**20
 """A part that takes no more is kept as it is multiplied; a larger one is widened block by block."""
 MOST_ENTRIES = 10_000
 BLOCK = 8_192
+LATE = 200
+"""Numbers before the last one that was read that may still turn up."""
 RECHECK_SECONDS = 60.0
 """How long a part counts as too large, and a row as perhaps gone: longer than any transaction."""
 
@@ -148,6 +150,9 @@ class VectorCache:
 
     def _with_new(self, connection: Connection, model: str, part: Part, block: _Block) -> _Block:
         owner, private = part
+        assert block.numbers is not None
+        # Those who write at once on PostgreSQL may end in another order than that of their numbers.
+        back = 0 if connection.dialect.name == "sqlite" else LATE
         whose = " AND owner = :owner" if owner is not None else ""
         rows = full_text.run(
             connection,
@@ -155,12 +160,15 @@ class VectorCache:
             f" WHERE {'private' if private else 'NOT private'}{whose} AND number > :last AND model = :model"
             " AND vector IS NOT NULL ORDER BY number LIMIT :limit",
             {
-                "last": block.last,
+                "last": block.last - back,
                 "model": model,
                 "limit": MOST_ROWS + 1,
                 **({"owner": owner} if whose else {}),
             },
         )
+        if back:
+            known = set(block.numbers[-back:].tolist())
+            rows = [row for row in rows if row[0] not in known]
         if not rows:
             return block
         codes = [self._codes.setdefault(row[2], len(self._codes)) for row in rows]
@@ -205,7 +213,7 @@ class _Block:
 
         assert self.numbers is not None
         found = _Block()
-        found.last = rows[-1][0]
+        found.last = max(self.last, rows[-1][0])
         if len(self.numbers) + len(rows) > MOST_ROWS:
             found.numbers, found.until = None, time.monotonic() + RECHECK_SECONDS
             return found
@@ -231,7 +239,8 @@ class _Block:
             lengths = np.concatenate((self.lengths, lengths))
             audiences = np.concatenate((self.audiences, audiences))
         found.vectors, found.numbers, found.lengths, found.audiences = fresh, numbers, lengths, audiences
-        return found
+        in_order = bool((numbers[1:] > numbers[:-1]).all())
+        return found if in_order else found.only(np.argsort(numbers))
 
     def only(self, wanted: Any) -> _Block:
         assert self.numbers is not None

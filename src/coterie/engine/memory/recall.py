@@ -30,6 +30,8 @@ MEMORIES = 12
 CONVERSATIONS = 3
 WORDS = 12
 """Of a message that conversations are searched for: a turn must not wait."""
+QUICKLY_READ = 4_000
+"""Characters of a message that hold nobody up; longer ones are read on a thread."""
 LONGEST = 600
 """Characters of one remembered text that are shown."""
 QUIET_SECONDS = 60
@@ -65,7 +67,11 @@ class Recall:
         asked = newest_question(messages)
         if not policy.recall or asked is None:
             return None
-        question = Question.read(asked, date.today())
+        today = date.today()
+        if len(asked) <= QUICKLY_READ:
+            question = Question.read(asked, today)
+        else:
+            question = await on_thread("memory", Question.read, asked, today)
         telling = sum(1 for word in question.words if not word.isdigit())
         if not telling and not question.times:
             return None

@@ -70,27 +70,31 @@ class MemorySearch:
     ) -> list[Hit]:
         """Best first. Not `patient`: without vectors where the model would have to be loaded first."""
         question = Question.read(query, date.today())
+        vector, model = None, ""
+        embedder = self._embedder() if mode != "text" else None
+        if embedder is not None and not embedder.averages:
+            # Perhaps far away: no transaction waits for it.
+            vector, model = self._vector(question, query, Known(0, {}), patient, frozenset())
         with self._store.read() as tx:
             total = self._total(reader, tx)
             if not total:
                 return []
             question = self._narrowed(tx, reader, question, filters)
-            chosen, known = self._look_up(tx, reader, question, filters, total)
+            chosen, known = self._look_up(tx, reader, question, filters, total, max(CANDIDATES, 2 * limit))
             entries = tx.memories.entries(reader, chosen)
-        vector, model = None, ""
-        if mode != "text":
-            names = frozenset(name for entry in entries.values() for name in entry.names)
-            vector, model = self._vector(question, query, known, patient, names)
-        with self._store.read() as tx:
+            if embedder is not None and embedder.averages:
+                names = frozenset(name for entry in entries.values() for name in entry.names)
+                vector, model = self._vector(question, query, known, patient, names)
             similar: Mapping[int, float] = {}
             nearness = None
             if vector is not None:
                 nearness = tx.memories.compared(reader, model, vector)
                 # Filters are applied afterwards: many more are looked at.
-                wanted = nearness.nearest(NEAREST * 20 if filters.any else NEAREST).tolist()
+                count = max(NEAREST, limit)
+                wanted = nearness.nearest(count * 20 if filters.any else count).tolist()
                 if filters.any:
                     kept = tx.memories.allowed(wanted, filters)
-                    wanted = [number for number in wanted if number in kept][:NEAREST]
+                    wanted = [number for number in wanted if number in kept][:count]
                 entries |= tx.memories.entries(reader, [n for n in wanted if n not in entries])
             if any(entry.thread is not None for entry in entries.values()):
                 near = tx.memories.neighbours(reader, list(entries))
@@ -169,7 +173,7 @@ class MemorySearch:
         return question.narrowed({word: len(numbers) for word, numbers in zip(words, found, strict=True)})
 
     def _look_up(
-        self, tx: Transaction, reader: Reader, question: Question, filters: Filters, total: int
+        self, tx: Transaction, reader: Reader, question: Question, filters: Filters, total: int, most: int
     ) -> tuple[list[int], Known]:
         """What holds the rarest words of a question, and the most of them; and how rare each is."""
         import numpy as np
@@ -183,7 +187,7 @@ class MemorySearch:
         everywhere = [place for place, count in enumerate(counts) if count == PER_WORD]
         if len(everywhere) > 1:
             pairs = list(pairwise(everywhere))[:PAIRS]
-            lists += tx.memories.find(reader, [[forms[a], forms[b]] for a, b in pairs], filters, CANDIDATES)
+            lists += tx.memories.find(reader, [[forms[a], forms[b]] for a, b in pairs], filters, most)
             weights += [weights[a] + weights[b] for a, b in pairs]
         if not sum(map(len, lists)):
             return [], known
@@ -191,7 +195,7 @@ class MemorySearch:
         each = np.repeat(weights, [len(found) for found in lists])
         scores = np.bincount(places, each, len(numbers))
         # Of equals, the newest.
-        best = np.lexsort((-numbers, -scores))[:CANDIDATES] if len(numbers) > CANDIDATES else slice(None)
+        best = np.lexsort((-numbers, -scores))[:most] if len(numbers) > most else slice(None)
         return numbers[best].tolist(), known
 
     def _total(self, reader: Reader, tx: Transaction) -> int:
