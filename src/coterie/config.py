@@ -236,6 +236,9 @@ class Gateway(Wire):
     """Connections at the same time from one address; behind a proxy all have the proxy's."""
 
 
+_EVERY = re.compile(r"[1-9][0-9]{0,3}[mhd]|never")
+
+
 class Backup(Wire):
     """Copies of the whole household that the gateway makes by itself while it runs."""
 
@@ -249,7 +252,7 @@ class Backup(Wire):
     @field_validator("every")
     @classmethod
     def _a_time(cls, value: str) -> str:
-        if not re.fullmatch(r"[1-9][0-9]{0,3}[mhd]|never", value):
+        if not _EVERY.fullmatch(value):
             raise ValueError("write a number and m, h or d, as in 24h, or never")
         return value
 

@@ -147,14 +147,11 @@ def test_errors_name_fields_as_their_door_spells_them(served: GatewayProcess) ->
 
 def test_a_fork_needs_no_body(served: GatewayProcess, server: ModelServer) -> None:
     server.answer = lambda exchange: exchange.reply("here")
+    empty: dict[str, Any] = {"content": b"", "headers": {"content-type": "text/plain"}}
+    bodies: list[dict[str, Any]] = [{}, empty, {"json": {}}]
     with served.http() as http:
         session = http.post("/api/gateway/chat", json={"text": "hello"}).json()["sessionId"]
         for ref in (session, "agent:main:main"):
-            bodies: list[dict[str, Any]] = [
-                {},
-                {"content": b"", "headers": {"content-type": "text/plain"}},
-                {"json": {}},
-            ]
             for options in bodies:
                 made = http.post(f"/api/sessions/{ref}/fork", **options)
                 assert made.status_code == 201, made.text

@@ -50,7 +50,7 @@ def at_path(url: str, path: str) -> str:
 
 def shown_address(url: str) -> str:
     """An address without login, query and fragment."""
-    return _LOGIN.sub("", re.split(r"[?#]", url, maxsplit=1)[0])
+    return _LOGIN.sub("", url.partition("?")[0].partition("#")[0])
 
 
 def redacted(text: str, also: Iterable[str | None] = ()) -> str:

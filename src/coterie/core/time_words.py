@@ -41,6 +41,7 @@ AMBIGUOUS = frozenset(("may", "march", "mar"))
 
 _DATE = r"(?<![\d.,/-])\d{1,4}(?P<sep>[./-])\d{1,2}(?P=sep)\d{1,4}(?![\d/-]|[.,]\d)"
 _SHORT_DATE = r"(?<![\d.,])\d{1,2}\.\d{1,2}\.(?!\d)"
+_SEPARATOR = re.compile(r"[./-]")
 _TOKEN = re.compile(rf"({_DATE})|({_SHORT_DATE})|(\d{{1,4}})(st|nd|rd|th|er|o|a|e)?(?![^\W_])|([^\W\d_]+)")
 
 __all__ = ["Span", "spans", "tokens", "wanted"]
@@ -307,7 +308,7 @@ class _Reading:
         return None
 
     def _digits(self, place: int) -> tuple[list[Span], int] | None:
-        parts = re.split(r"[./-]", self._tokens[place].text)
+        parts = _SEPARATOR.split(self._tokens[place].text)
         if len(parts) != 3:
             return None
         a, b, c = parts

@@ -75,6 +75,7 @@ _NAMED = r"(?<![a-z0-9])[a-z]{1,2}(?:\+\+|\#)(?![a-z0-9])|\.net(?![a-z0-9])"
 _ASCII = re.compile(rf"{_NAMED}|[a-z0-9]+")
 _ANY = re.compile(rf"{_NAMED}|[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:{_LETTER}))+")
 _RUN = re.compile(f"[{_UNSPACED}]")
+_SINGLE = re.compile(r"(?<![^\W_'’])[B-HJ-Z](?![^\W_'’.+#-])")
 _POSSESSIVE = re.compile(r"['’]s(?![^\W_])")
 _SHORT_I = "\u0438\u0306"
 _SENTENCE = re.compile(r"[^.!?。！？؟\n]*(?:[.!?。！？؟\n]+|$)")
@@ -129,7 +130,7 @@ def asked(text: str) -> dict[str, tuple[str, ...]]:
     """The words of a question, each with the words of the index that it means. Words that say nothing are left out."""
     text = text[:LONGEST]
     words = split(text)
-    single = {letter.lower() for letter in re.findall(r"(?<![^\W_'’])[B-HJ-Z](?![^\W_'’.+#-])", text)}
+    single = {letter.lower() for letter in _SINGLE.findall(text)}
     languages = spoken(words)
     fillers = [_FILLERS[language] for language in languages or ("english",)]
     found: dict[str, tuple[str, ...]] = {}
