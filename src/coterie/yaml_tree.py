@@ -297,7 +297,7 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
     (re.compile(r"[-+]?0o[0-7_]*[0-7]"), lambda text: int(text, 8)),
     (re.compile(r"[-+]?0x[0-9a-fA-F_]*[0-9a-fA-F]"), lambda text: int(text, 16)),
     (re.compile(r"[-+]?0b[01_]*[01]"), lambda text: int(text, 2)),
-    (re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"), float),
     (re.compile(r"[-+]?\.(?:inf|Inf|INF)"), lambda text: float(text.replace(".", ""))),
     (re.compile(r"\.(?:nan|NaN|NAN)"), lambda text: float("nan")),
 )

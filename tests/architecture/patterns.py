@@ -56,8 +56,8 @@ def compiled(package: str = "coterie") -> list[Use]:
     return list(found.values())
 
 
-def hostile(pattern: re.Pattern[str]) -> Iterator[str]:
-    """What to repeat, between which beginning and which end."""
+def hostile(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """What to begin with, and what to repeat behind it."""
     own = list(dict.fromkeys(_characters(_parser.parse(pattern.pattern, pattern.flags))))[:8]
     example = _example(_parser.parse(pattern.pattern, pattern.flags))
     starts = {"", example, *(example[:cut] for cut in (len(example) // 2, len(example) - 1))}
@@ -66,11 +66,11 @@ def hostile(pattern: re.Pattern[str]) -> Iterator[str]:
     for start in sorted(starts):
         for pump in sorted(pumps):
             if pump:
-                yield start + "\0" + pump + "\0"
+                yield start, pump
 
 
-def _pumped(recipe: str, length: int) -> Iterator[str]:
-    start, pump, _ = recipe.split("\0")
+def _pumped(recipe: tuple[str, str], length: int) -> Iterator[str]:
+    start, pump = recipe
     body = pump * (length // len(pump))
     yield start + body
     yield start + body + "\x01"
@@ -141,7 +141,7 @@ def hangs(pattern: re.Pattern[str], methods: frozenset[str], seconds: int = SECO
 def _exercise(pattern: re.Pattern[str], methods: frozenset[str], seconds: int) -> None:
     """All recipes at a sample's length, then the worst of them at a megabyte; the system ends it when its time is over."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    slowest: list[tuple[float, str]] = []
+    slowest: list[tuple[float, tuple[str, str]]] = []
     for recipe in hostile(pattern):
         started = time.perf_counter()
         for text in _pumped(recipe, SAMPLE):

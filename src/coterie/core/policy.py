@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase, translate
+from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
 
 from coterie.core.agent import AgentSpec
@@ -202,8 +201,8 @@ class Names:
             first = bisect_left(self._names, head)
             last = bisect_left(self._names, head + chr(0x10FFFF), lo=first)
             self._left -= last - first
-            matches = re.compile(translate(pattern)).match
-            self._known[pattern] = self._left < 0 or any(map(matches, self._names[first:last]))
+            some = self._names[first:last]
+            self._known[pattern] = self._left < 0 or any(fnmatchcase(name, pattern) for name in some)
         return self._known[pattern]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 
 from coterie.core.time_spans import EVER, NEVER, Span, day_of, month_of, season_of, unit_of, weekday_of
@@ -41,8 +41,8 @@ _UNITS = {
 _LENGTHS = {"day": (1, 0), "week": (7, 3), "month": (30, 15), "year": (365, 180)}
 
 
-def _either(words: object) -> str:
-    return "|".join(sorted(map(re.escape, words), key=len, reverse=True))  # type: ignore[call-overload]
+def _either(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))
 
 
 _N = rf"\d{{1,3}}|[{_DIGITS[1:]}两]{{1,3}}"
