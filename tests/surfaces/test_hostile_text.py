@@ -155,6 +155,8 @@ EVERY = {
     "prompt show": [["prompt", "show", "--agent", "rose"], ["prompt", "show", "--agent", "rose", "--json"]],
     "usage": [["usage"], ["usage", "--by", "model,session"], ["usage", "--json"], ["usage", "--by", BAD]],
     "doctor": [["doctor"], ["doctor", "--json"]],
+    "backup": [["backup", f"x{BAD}/y"], ["backup", "/dev/null"]],
+    "restore": [["restore", f"x{BAD}"]],
 }  # fmt: skip
 MOVING = ("chat", "memory import", "memory reindex")
 """What draws on a terminal, and moves its cursor for that."""

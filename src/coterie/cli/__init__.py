@@ -101,7 +101,7 @@ def main() -> None:
 
         if isinstance(error, OSError) and error.errno is not None:
             where = f"{error.filename}: " if error.filename else ""
-            typer.echo(f"error: {where}{error.strerror}", err=True)
+            say_error(f"{where}{error.strerror}")
             sys.exit(1)
         if not isinstance(error, CoterieError):
             import traceback

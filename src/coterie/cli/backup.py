@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.options import HomeOption, JsonOption
-from coterie.cli.output import print_json, size
+from coterie.cli.output import print_json, say, size
 
 
 def backup(
@@ -25,9 +25,9 @@ def backup(
     if as_json:
         print_json(made.payload())
         return
-    typer.echo(f"Backed up to {made.file}: {_contents(made.payload())}, {size(made.size)}.")
+    say(f"Backed up to {made.file}: {_contents(made.payload())}, {size(made.size)}.")
     if made.left_out:
-        typer.echo(f"Left out, as they are links or no files: {', '.join(made.left_out[:10])}", err=True)
+        say(f"Left out, as they are links or no files: {', '.join(made.left_out[:10])}", err=True)
 
 
 def restore(
@@ -43,9 +43,9 @@ def restore(
     if as_json:
         print_json(restored.payload())
         return
-    typer.echo(f"Restored the household of {restored.created_at}: {_contents(restored.payload())}.")
+    say(f"Restored the household of {restored.created_at}: {_contents(restored.payload())}.")
     if restored.kept is not None:
-        typer.echo(f"What was there before is in {restored.kept}.")
+        say(f"What was there before is in {restored.kept}.")
 
 
 def _contents(payload: dict[str, Any]) -> str:

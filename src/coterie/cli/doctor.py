@@ -31,7 +31,7 @@ def doctor(
 
         kept = put_aside(Home.locate(home))
         where = f"; what was left of the old one is in {kept}" if kept is not None else ""
-        typer.echo(f"The next start begins with an empty database{where}.", err=as_json)
+        say(f"The next start begins with an empty database{where}.", err=as_json)
     findings = examine(Home.locate(home), fix=fix)
     if as_json:
         print_json({"findings": [f.payload() for f in findings]})
