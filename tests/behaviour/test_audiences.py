@@ -43,6 +43,8 @@ def obeys(request: ModelRequest) -> Scripted:
     """Does what `DO <tool> {…}` says, and gives back what came of it."""
     if request.messages[-1].role == "tool":
         return request.messages[-1].text
+    if request.messages[-1].role != "user":
+        return "noted"  # woken by a child: what was ordered is done
     _, found, order = last_user(request).partition("DO ")
     name, _, arguments = order.partition(" ")
     return call(name, arguments) if found else "noted"

@@ -67,17 +67,25 @@ def merge(base: Roster, file: Roster, registry: Roster) -> Merge:
     return Merge(Roster(merged, default), tuple(dropped), tuple(removed), tuple(overruled))
 
 
+TRUSTED = ("owner", "allow")
+"""Keys that name whom to trust: without them nobody is."""
+
+
 def keep_lost(was: Any, now: Any, lost: list[str], path: str = "") -> Any:
     """What is said now, with whatever it took away put back; `lost` gets the paths.
 
     A file that is half written looks like one from which much was removed: keys, items of lists, the end of a
-    last word. What is new or changed counts at once.
+    last word. What is new or changed counts at once, and so does a right that was taken back.
     """
+    key = path.rpartition(".")[2]
+    if key in TRUSTED or (key.endswith("_allowlist") and isinstance(now, list)):
+        return now
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         below = {key: f"{path}.{key}" if path else str(key) for key in was}
-        lost += [below[key] for key in was if key not in now]
+        gone = {key: _without_trust(was[key]) for key in was if key not in now and key not in TRUSTED}
+        lost += [below[key] for key in gone]
         changed = {k: keep_lost(was[k], v, lost, below[k]) if k in was else v for k, v in now.items()}
-        return {**changed, **{key: value for key, value in was.items() if key not in now}}
+        return {**changed, **gone}
     if isinstance(was, list) and isinstance(now, list):
         kept = {json.dumps(item, sort_keys=True): item for item in was}
         new = {json.dumps(item, sort_keys=True): item for item in now}
@@ -89,6 +97,12 @@ def keep_lost(was: Any, now: Any, lost: list[str], path: str = "") -> Any:
         lost.append(path)
         return was
     return now
+
+
+def _without_trust(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_trust(one) for key, one in value.items() if key not in TRUSTED}
 
 
 def _cut_off(was: Any, now: Any) -> bool:

@@ -204,7 +204,7 @@ class Sessions:
 
     async def renew(self, ref: str) -> Session:
         """`/new`: the key goes to a fresh session with the same agent; the old one stays under another key."""
-        old = await self.get(ref)
+        old = _lasting(await self.get(ref))
         if self.running(old):
             raise Conflict("a turn is running in this session; stop it first, or wait")
 
