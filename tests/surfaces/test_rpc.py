@@ -169,7 +169,17 @@ def test_a_second_connect_is_refused_and_the_first_one_stays(rpc: Rpc, house: Ga
 
 SUMMARY = {"id", "label", "is_default", "emoji", "description"}
 INFO = {"id", "label", "is_default", "identity", "soul", "spec", "files"}
-LATER = {"state", "created_at", "updated_at", "effective", "memories", "audiences", "folder", "origins", "warnings"}
+LATER = {
+    "state",
+    "created_at",
+    "updated_at",
+    "effective",
+    "memories",
+    "audiences",
+    "folder",
+    "origins",
+    "warnings",
+}
 """May stand beside those, now or once there is something to say."""
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 REPLACEMENT = "\ufffd"
+
+
+_PLAIN = frozenset((type(None), bool, int, float, bytes))
 
 
 def well_formed(text: str) -> str:
@@ -33,13 +36,20 @@ def is_storable(text: str) -> bool:
 def all_storable(value: T) -> T:
     """The same for every text in a value: lists, mappings, and frozen dataclasses such as the parts of a message."""
     kept: Any = value
+    if type(value) in _PLAIN:  # most of what there is, in every statement and event
+        return value
     match value:
         case str():
             kept = storable(value)
         case list() | tuple():
-            kept = type(value)(all_storable(item) for item in value)
+            items = [all_storable(item) for item in value]
+            if any(now is not was for now, was in zip(items, value, strict=True)):
+                kept = type(value)(items)
         case dict():
-            kept = {all_storable(key): all_storable(item) for key, item in value.items()}
+            pairs = [(all_storable(key), all_storable(item)) for key, item in value.items()]
+            was = value.items()
+            if any(k is not old or v is not item for (k, v), (old, item) in zip(pairs, was, strict=True)):
+                kept = dict(pairs)
         case _ if is_dataclass(value) and not isinstance(value, type):
             changed = {
                 field.name: now
@@ -47,4 +57,4 @@ def all_storable(value: T) -> T:
                 if (now := all_storable(was := getattr(value, field.name))) is not was
             }
             kept = replace(value, **changed) if changed else value
-    return value if kept == value else kept
+    return cast("T", kept)

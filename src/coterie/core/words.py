@@ -179,7 +179,10 @@ def script_language(word: str) -> str | None:
 def stem(word: str, language: str | None = "english") -> str:
     if len(word) > LONGEST_WORD:
         return word[:LONGEST_WORD]
-    return word if language is None else _stemmer(language)(word)
+    # What has digits in it is a name or a number, and has no other forms.
+    if language is None or (not word.isalpha() and any(map(str.isdigit, word))):
+        return word
+    return _stemmer(language)(word)
 
 
 def _forms(word: str, languages: Sequence[str]) -> tuple[str, ...]:

@@ -50,5 +50,7 @@ def mend_parameters(engine: Engine) -> None:
 
 
 def _is_fine(row: Any) -> bool:
-    values = row.values() if isinstance(row, dict) else row or ()
-    return all(is_storable(value) for value in values if type(value) is str)
+    for value in row.values() if isinstance(row, dict) else row or ():
+        if type(value) is str and ("\0" in value or not value.isascii()) and not is_storable(value):
+            return False
+    return True

@@ -1,7 +1,8 @@
-"""What was committed reaches the disk: many commits share one sync, and the event loop waits for none.
+"""What was committed reaches the disk: many commits share one sync, and the event loop waits for no slow one.
 
 SQLite commits into its log without a sync (`synchronous=NORMAL`), which takes microseconds. Before anybody is told, the log
-is synced: on a thread for the event loop, once for all that committed meanwhile; right there for any other thread.
+is synced: on a thread for the event loop, once for all that committed meanwhile, unless the disk is quicker than a thread; right
+there for any other thread.
 The log goes into the file from time to time, on a thread as well.
 """
 
@@ -13,8 +14,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from coterie.core.errors import Unavailable
 
@@ -28,6 +31,9 @@ LARGE = 64 << 20
 """Bytes of log that are too many, however few commits they are."""
 PAUSE = 1.0
 """Seconds between one time and the next."""
+QUICK = 0.002
+"""Seconds of a sync that the event loop makes by itself, if each of the last ones took less."""
+LOOKED_AT = 100
 
 _to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -41,13 +47,16 @@ class Syncing:
         self._log = file.with_name(file.name + "-wal")
         self._checkpoint = checkpoint
         self._to_disk = to_disk
-        self._news = threading.Condition()
+        self._counting = threading.Lock()
         self._commits = 0
         self._synced = 0
         """Of these commits. Never more than `_commits`."""
+        self._took: deque[float] = deque(maxlen=LOOKED_AT)
+        self._quick = False
+        """The disk was, each of the last times."""
         self._doubtful = False
         """A sync failed: what it was to write may be missing in the midst of the log, whatever the next one says."""
-        self._waiting: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+        self._asked: SimpleQueue[asyncio.Future[None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._moving: threading.Thread | None = None
         self._moved = 0
@@ -57,32 +66,30 @@ class Syncing:
 
     def committed(self) -> None:
         """Something is in the log that a sync has not seen."""
-        with self._news:
+        with self._counting:
             self._commits += 1
 
     async def settle(self) -> None:
         """Once everything that is committed now is on disk."""
-        with self._news:
-            if self._synced >= self._commits:
-                return
-            loop = asyncio.get_running_loop()
-            future = self._waiting.get(loop)
-            if future is None:
-                future = self._waiting[loop] = loop.create_future()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="coterie-sync", daemon=True)
-                    self._thread.start()
-                self._news.notify()
-        await asyncio.shield(future)
+        if self._synced >= self._commits:
+            return
+        if self._quick:
+            # Asking a thread would take longer. Should the disk begin to hang, it holds up the loop this once.
+            self.now()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="coterie-sync", daemon=True)
+            self._thread.start()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.put(waiting)
+        await waiting
 
     def now(self) -> None:
         """As `settle`, for a thread that may wait."""
-        with self._news:
-            commits = self._commits
-            if self._synced >= commits:
-                return
-        self._sync(commits)
-        self._move_if_grown()
+        commits = self._commits
+        if self._synced < commits:
+            self._sync(commits)
+            self._move_if_grown()
 
     def log_size(self) -> int:
         try:
@@ -91,32 +98,39 @@ class Syncing:
             return 0
 
     def close(self) -> None:
-        with self._news:
-            self._closed = True
-            self._news.notify()
+        self._closed = True
+        self._asked.put(None)
         for thread in (self._thread, self._moving):
             if thread is not None:
                 thread.join()
 
     def _work(self) -> None:
         while True:
-            with self._news:
-                while not self._waiting and not self._closed:
-                    if not self._news.wait(QUIET_SECONDS if self._moved < self._commits else None):
-                        self._move()
-                if not self._waiting:
-                    return
-                waiting, self._waiting = self._waiting, {}
-                commits = self._commits
+            try:
+                first = self._asked.get(timeout=QUIET_SECONDS if self._moved < self._commits else None)
+            except Empty:
+                self._move()
+                continue
+            together = [first]
+            while not self._asked.empty():
+                together.append(self._asked.get())
             problem: Exception | None = None
             try:
-                self._sync(commits)
+                self._sync(self._commits)
             except Exception as error:
                 problem = error
-            for loop, future in waiting.items():
-                with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody waiting
-                    loop.call_soon_threadsafe(_resolve, future, problem)
+            self._tell([one for one in together if one is not None], problem)
+            if None in together:
+                return
             self._move_if_grown()
+
+    def _tell(self, together: Sequence[asyncio.Future[None]], problem: Exception | None) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for waiting in together:
+            loops.setdefault(waiting.get_loop(), []).append(waiting)
+        for loop, of_loop in loops.items():
+            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody waiting
+                loop.call_soon_threadsafe(_resolve, of_loop, problem)
 
     def _sync(self, commits: int) -> None:
         try:
@@ -130,6 +144,7 @@ class Syncing:
         except OSError as error:
             raise _not_taken(error) from error
         else:
+            began = time.perf_counter()
             try:
                 self._to_disk(log_file)
             except OSError as error:
@@ -137,13 +152,15 @@ class Syncing:
                 raise _not_taken(error) from error
             finally:
                 os.close(log_file)
-        with self._news:
+            with self._counting:
+                self._took.append(time.perf_counter() - began)
+                self._quick = len(self._took) == LOOKED_AT and max(self._took) < QUICK
+        with self._counting:
             self._synced = max(self._synced, commits)
 
     def _move_if_grown(self) -> None:
         if self._commits - self._moved >= MANY or self.log_size() > LARGE:
-            with self._news:
-                self._move()
+            self._move()
 
     def _move(self) -> None:
         """The log into the file, on a thread of its own: syncs must not wait for it."""
@@ -163,12 +180,14 @@ class Syncing:
         self._moved_at = time.monotonic()
 
 
-def _resolve(future: asyncio.Future[None], problem: Exception | None) -> None:
-    if problem is None:
-        future.set_result(None)
-    else:
-        future.set_exception(problem)
-        future.exception()  # whoever waited may have been cancelled
+def _resolve(futures: Sequence[asyncio.Future[None]], problem: Exception | None) -> None:
+    for future in futures:
+        if future.done():  # whoever waited was cancelled
+            continue
+        if problem is None:
+            future.set_result(None)
+        else:
+            future.set_exception(problem)
 
 
 def _not_taken(error: OSError) -> Unavailable:

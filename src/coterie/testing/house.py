@@ -233,9 +233,7 @@ async def household(
     settings: str = "",
 ) -> AsyncIterator[House]:
     """A household with these agents beside main, as lines of a roster, and other lines of agent.yaml."""
-    if "database:" in settings:
-        home.mkdir(parents=True)  # with another database, nobody lived here yet
-    else:
+    if "database:" not in settings:  # with another one, nobody lived here yet
         shutil.copytree(_opened_once(), home)
     write_config(home, roster, settings)
     house = House(home, model, tools, context, approve)

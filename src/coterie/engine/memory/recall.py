@@ -67,6 +67,8 @@ class Recall:
         asked = newest_question(messages)
         if not policy.recall or asked is None:
             return None
+        if self._is_quiet(session, brain, audience):
+            return None
         today = date.today()
         if len(asked) <= QUICKLY_READ:
             question = Question.read(asked, today)
@@ -84,19 +86,21 @@ class Recall:
             log.exception("nothing was recalled for %s", session.key)
         return None
 
+    def _is_quiet(self, session: Session, brain: Brain, audience: str) -> bool:
+        """A moment ago there was nothing to recall, and nothing has changed since."""
+        quiet = self._nothing.get((brain.agent_id, session.id, audience))
+        return (
+            quiet is not None
+            and quiet.until > time.monotonic()
+            and (quiet.memories, quiet.sessions) == (self._memories.version, self._sessions_made())
+            and not self._memories.bound(brain.agent_id, brain.spec, audience).files_changed()
+        )
+
     def _look(self, session: Session, brain: Brain, asked: str, telling: int, audience: str) -> str | None:
         agent_id = brain.agent_id
         key = (agent_id, session.id, audience)
         handle = self._memories.bound(agent_id, brain.spec, audience)
         versions = (self._memories.version, self._sessions_made())
-        quiet = self._nothing.get(key)
-        if (
-            quiet is not None
-            and quiet.until > time.monotonic()
-            and (quiet.memories, quiet.sessions) == versions
-            and not handle.files_changed()
-        ):
-            return None
         handle.follow_files()
         remembers, talked = handle.any(), handle.has_conversations(apart_from=session.id)
         if not remembers and not talked:

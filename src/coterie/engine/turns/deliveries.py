@@ -11,7 +11,7 @@ from coterie.engine.turns.turns import Turns
 
 log = logging.getLogger("coterie.turns")
 
-PAUSE = 0.2
+PAUSE = 2.0
 """Seconds between two transactions: nobody waits for these, and one serves all answers of that time."""
 
 
