@@ -37,8 +37,8 @@ class Deliveries:
         try:
             while True:
                 await self._some.wait()
-                await self._write()
                 await asyncio.sleep(PAUSE)
+                await self._write()
         finally:
             await self._write()
 
