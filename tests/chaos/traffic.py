@@ -226,6 +226,19 @@ class Stuck(Talker):
     """Calls tools that never come back, and gives them up; remembers and asks where the embeddings hang, too. Nothing here
     is counted, but no request may be refused."""
 
+    async def talk(self, messages: int) -> None:
+        """At its end nothing is left: what still hangs is stopped."""
+        await super().talk(messages)
+        while self._number and await self._change("sessions.clear") is None:
+            line = await self._house.line(self._label)
+            try:
+                await line.call("sessions.get", session=self._session)
+            except Lost:
+                continue
+            except RpcError:
+                return  # none of its messages arrived
+            await asyncio.sleep(0.02)
+
     async def _act(self) -> None:
         said = await self._say(f"CALL {STUCK} {{}}", 1)
         await self._ask("memory.remember", content=f"The boat of {said.tag} lies at pier {self._number}.")
