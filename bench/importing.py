@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.memory import Watched
 from bench.row import Row, at_most, markdown, plain
 from coterie.api.operations.memory import MemoryImport, memory_import
 from coterie.app import opened
-from coterie.core.ports import Embedder
 from coterie.engine.gateway import Gateway
 from coterie.engine.household.home import Home
 
@@ -139,21 +139,6 @@ class Visitor:
             self._waits.append(asked - (waiting_since or asked))
             waiting_since = None
         connection.close()
-
-
-class Watched:
-    """An embedder, and how long it was busy."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self.name, self.averages, self.waits, self.ready = embedder.name, embedder.averages, False, True
-        self.seconds = 0.0
-
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        started = time.perf_counter()
-        found = self._embedder.embed(texts)
-        self.seconds += time.perf_counter() - started
-        return found
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class Watcher:
         except Exception:
             log.exception("agent.yaml could not be applied")
             return True
-        rules = await asyncio.to_thread(self._brains.unmatched)
+        rules = await on_thread("files", self._brains.unmatched)
         warnings = [*(str(w) for w in sync.warnings), *rules]
         for warning in warnings:
             if warning not in self._warned:
@@ -98,9 +98,9 @@ class Watcher:
 
     async def _make_folders(self) -> None:
         """A few at a time: thousands of small files keep a disk busy for a while."""
-        left = await asyncio.to_thread(self._registry.without_folder)
+        left = await on_thread("files", self._registry.without_folder)
         for first in range(0, len(left), FOLDERS):
-            await asyncio.to_thread(self._registry.scaffold, left[first : first + FOLDERS])
+            await on_thread("files", self._registry.scaffold, left[first : first + FOLDERS])
 
     async def _follow_agents(self) -> None:
         from watchfiles import awatch
