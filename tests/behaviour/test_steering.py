@@ -265,14 +265,26 @@ def test_a_message_in_the_last_round_gets_its_own_turn(home: Path) -> None:
 def test_a_message_before_the_first_request_waits_for_it(home: Path) -> None:
     async def story() -> None:
         task = Task()
-        async with household(home, task.model, tools=[task.tool]) as house:
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def busy() -> None:
+            asked.set()
+            await answered.wait()
+
+        task.during["elsewhere"] = busy
+        async with household(
+            home, task.model, tools=[task.tool], roster="- {name: rose}", settings="turns: {concurrency: 1}"
+        ) as house:
+            other = await house.send("elsewhere", session="agent:rose:main")
+            await asked.wait()  # the only slot is taken, so the task cannot have begun below
             first = await house.send("TASK boat")
             second = await house.send("at once")
             assert second.status == "queued"
-            await house.outcome(first)
-            await house.outcome(second)
+            answered.set()
+            for receipt in (other, first, second):
+                await house.outcome(receipt)
             # No boundary lies before a turn's first request.
-            assert task.asked[:3] == ["boat 1", "at once", "boat 1"]
+            assert task.asked[:4] == ["elsewhere", "boat 1", "at once", "boat 1"]
             await check_task(house, task, first.run_id, "boat")
 
     run(story())
