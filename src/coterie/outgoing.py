@@ -71,37 +71,59 @@ class _Count:
 class _Bounded(httpx2.AsyncByteStream, httpx2.SyncByteStream):
     """The decoded body of a response, as far as it is taken."""
 
-    def __init__(self, response: httpx2.Response) -> None:
-        # A response of its own decodes it; httpx decodes in small steps.
-        self._decoded = httpx2.Response(
-            response.status_code, headers=response.headers, stream=response.stream, request=response.request
-        )
-        self._count = _Count(response)
+    def __init__(self, body: Any, count: _Count) -> None:
+        self._body = body
+        self._count = count
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self._decoded.iter_bytes():
+        for piece in self._body:
             yield self._count.taken(piece)
             if self._count.full:
                 return
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._decoded.aiter_bytes():
+        async for piece in self._body:
             yield self._count.taken(piece)
             if self._count.full:
                 return
 
     def close(self) -> None:
-        self._decoded.close()
+        self._body.close()
 
     async def aclose(self) -> None:
-        await self._decoded.aclose()
+        await self._body.aclose()
+
+
+class _Decoded(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    """A body that came compressed. A response of its own decodes it; httpx decodes in small steps."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._inner = httpx2.Response(
+            response.status_code, headers=response.headers, stream=response.stream, request=response.request
+        )
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._inner.iter_bytes()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._inner.aiter_bytes()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 def bound(response: httpx2.Response) -> None:
     """From now on its body comes decoded, and only as far as it is taken."""
-    response.stream = _Bounded(response)
-    if response.headers.pop("content-encoding", None) is not None:
-        response.headers.pop("content-length", None)
+    count = _Count(response)
+    if "content-encoding" not in response.headers:
+        response.stream = _Bounded(response.stream, count)
+        return
+    response.stream = _Bounded(_Decoded(response), count)
+    response.headers.pop("content-encoding")
+    response.headers.pop("content-length", None)
 
 
 class BoundedClient(httpx2.AsyncClient):

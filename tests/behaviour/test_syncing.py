@@ -29,11 +29,14 @@ class Disk:
         self.syncs = 0
         self.broken = False
         self.began = threading.Event()
+        self.threads: list[int] = []
+        """Who synced, each time."""
 
     def sync(self, file: int) -> None:
         self.began.set()
         assert self.open.wait(30)
         self.syncs += 1
+        self.threads.append(threading.get_ident())
         if self.broken:
             raise OSError(errno.EIO, "Input/output error")
         os.fsync(file)
@@ -80,6 +83,34 @@ async def test_commits_that_come_while_a_sync_is_under_way_share_the_next(
     disk.open.set()
     await asyncio.gather(first, *others)
     assert disk.syncs == 2
+
+
+@on_a_loop
+async def test_the_loop_syncs_by_itself_once_a_round_while_the_disk_is_quick(
+    database: Database, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    here = threading.get_ident()
+    while disk.threads[-1:] != [here]:  # it has to be quick for a while, whatever else the machine does
+        await put(database, 0)
+    assert disk.threads[0] != here
+    before = disk.syncs
+    await asyncio.gather(*(put(database, number) for number in range(100)))
+    assert disk.syncs == before + 1
+    assert await database.look(lambda tx: tx.meta.get("n99")) == "x" * 100
+
+    disk.broken = True
+    told = await asyncio.gather(*(put(database, n) for n in range(5)), return_exceptions=True)
+    assert all(isinstance(one, Unavailable) for one in told)
+    disk.broken = False
+    disk.open.clear()
+    opening = threading.Timer(0.05, disk.open.set)
+    opening.start()
+    await put(database, 1)  # held up once
+    opening.join()
+    disk.threads.clear()
+    await put(database, 2)
+    assert disk.threads and here not in disk.threads
 
 
 @on_a_loop

@@ -119,8 +119,20 @@ async def _told(gateway: Gateway, streamed: Streamed) -> AsyncIterator[bytes]:
 
 async def _deliver(request: Request, gateway: Gateway, response: Response, run_id: str) -> None:
     """Note that it was written, unless nobody is there any more: then nothing is, and nobody says so."""
-    if not await request.is_disconnected():
+    if not _has_left(request):
         response.background = BackgroundTask(_note, gateway, run_id)
+
+
+def _has_left(request: Request) -> bool:
+    """Whether the connection is known to be closed. Asked in every turn, so without a task that is then cancelled."""
+    asking = request.receive().__await__()
+    try:
+        next(asking)
+    except StopIteration as told:
+        return bool(told.value["type"] == "http.disconnect")
+    finally:
+        asking.close()
+    return False
 
 
 async def _note(gateway: Gateway, run_id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from coterie.core.errors import CoterieError
@@ -49,6 +49,8 @@ class ToolSchema:
     description: str
     parameters: Mapping[str, Any]
     """JSON Schema of the arguments object."""
+    wire: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Forms of it that providers have already made, by protocol."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -25,8 +26,9 @@ def well_formed(text: str) -> str:
 
 def storable(text: str) -> str:
     """The text itself, or as near to it as can be kept: PostgreSQL knows no NUL."""
-    text = well_formed(text)
-    return text.replace("\0", REPLACEMENT) if "\0" in text else text
+    if "\0" in text:
+        return well_formed(text).replace("\0", REPLACEMENT)
+    return text if text.isascii() else well_formed(text)
 
 
 def is_storable(text: str) -> bool:
@@ -35,26 +37,44 @@ def is_storable(text: str) -> bool:
 
 def all_storable(value: T) -> T:
     """The same for every text in a value: lists, mappings, and frozen dataclasses such as the parts of a message."""
-    kept: Any = value
-    if type(value) in _PLAIN:  # most of what there is, in every statement and event
-        return value
+    return value if _is_fine(value) else cast("T", _mended(value))
+
+
+def _is_fine(value: Any) -> bool:
+    """Every statement and every event passes here, and nearly all of what they carry is fine."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if isinstance(value, str):
+        return is_storable(value)
+    items: Iterable[Any]
+    if isinstance(value, dict):
+        items = (*value, *value.values())
+    elif isinstance(value, list | tuple):
+        items = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        items = [getattr(value, field.name) for field in fields(value)]
+    else:
+        return True
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            if "\0" in item or not (item.isascii() or is_storable(item)):
+                return False
+        elif kind not in _PLAIN and not _is_fine(item):
+            return False
+    return True
+
+
+def _mended(value: Any) -> Any:
     match value:
         case str():
-            kept = storable(value)
+            return storable(value)
         case list() | tuple():
-            items = [all_storable(item) for item in value]
-            if any(now is not was for now, was in zip(items, value, strict=True)):
-                kept = type(value)(items)
+            return type(value)([_mended(item) for item in value])
         case dict():
-            pairs = [(all_storable(key), all_storable(item)) for key, item in value.items()]
-            was = value.items()
-            if any(k is not old or v is not item for (k, v), (old, item) in zip(pairs, was, strict=True)):
-                kept = dict(pairs)
+            return {_mended(key): _mended(item) for key, item in value.items()}
         case _ if is_dataclass(value) and not isinstance(value, type):
-            changed = {
-                field.name: now
-                for field in fields(value)
-                if (now := all_storable(was := getattr(value, field.name))) is not was
-            }
-            kept = replace(value, **changed) if changed else value
-    return cast("T", kept)
+            was = {field.name: getattr(value, field.name) for field in fields(value)}
+            return replace(value, **{name: _mended(item) for name, item in was.items() if not _is_fine(item)})
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from coterie.core.fence import shown
@@ -17,10 +18,10 @@ WIRE = "openai"
 
 
 def request_bytes(fields: Mapping[str, Any], request: ModelRequest) -> bytes:
-    """A whole body: these fields, messages and tools. What a stored message became once is used again."""
+    """A whole body: these fields, messages and tools. What stays the same from turn to turn is made once."""
     said: list[bytes] = []
     if request.system:
-        said.append(_json({"role": "system", "content": well_formed(request.system)}))
+        said.append(_system(request.system))
     for message in request.messages:
         wire: bytes | None = message.wire.get(WIRE)
         if wire is None:
@@ -30,7 +31,7 @@ def request_bytes(fields: Mapping[str, Any], request: ModelRequest) -> bytes:
         said.append(_json({"role": "user", "content": well_formed(request.context)}))
     ours = {"messages": b"[" + b",".join(said) + b"]"}
     if request.tools:
-        ours["tools"] = _json([wire_tool(tool) for tool in request.tools])
+        ours["tools"] = b"[" + b",".join(map(_tool, request.tools)) + b"]"
     # A field of that name keeps the place for ours.
     body = {**{name: ours.get(name) or _json(value) for name, value in fields.items()}, **ours}
     return b"{" + b",".join(_json(name) + b":" + value for name, value in body.items()) + b"}"
@@ -42,8 +43,23 @@ def request_body(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()
+
+
+@lru_cache(maxsize=64)
+def _system(text: str) -> bytes:
+    return _json({"role": "system", "content": well_formed(text)})
+
+
+def _tool(tool: ToolSchema) -> bytes:
+    wire: bytes | None = tool.wire.get(WIRE)
+    if wire is None:
+        wire = tool.wire[WIRE] = _json(wire_tool(tool))
+    return wire
 
 
 def wire_tool(tool: ToolSchema) -> dict[str, Any]:

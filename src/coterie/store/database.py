@@ -43,6 +43,7 @@ class Database:
         self.file = file
         """The SQLite file; None on PostgreSQL."""
         self._loop_connection: Connection | None = None
+        """The one with which the event loop writes."""
         self._vectors = VectorCache()
         # Writers of one process queue here, where waking up is prompt, and not in SQLite's busy handler.
         self._writer = threading.Lock()
@@ -72,10 +73,8 @@ class Database:
         """All or nothing, on disk when the block ends."""
         with self._one_writer(), self._typed_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(coterie_write=True)
-            before = _changes(connection)
-            with connection.begin():
+            with self._counted(connection), connection.begin():
                 yield Transaction(connection, self._vectors)
-            self._note(connection, before)
         if self._syncing is not None:
             self._syncing.now()
 
@@ -142,14 +141,19 @@ class Database:
             connection.exec_driver_sql(f"PRAGMA busy_timeout={LOOP_BUSY_TIMEOUT_MS}")
             connection.rollback()
             self._loop_connection = connection
-        before = _changes(self._loop_connection)
-        with self._loop_connection.begin():
-            done = work(Transaction(self._loop_connection, self._vectors))
-        self._note(self._loop_connection, before)
-        return done
+        with self._counted(self._loop_connection), self._loop_connection.begin():
+            return work(Transaction(self._loop_connection, self._vectors))
 
-    def _note(self, connection: Connection, before: int) -> None:
-        if self._syncing is not None and _changes(connection) != before:
+    @contextmanager
+    def _counted(self, connection: Connection) -> Iterator[None]:
+        """Something is to be synced where a row changed, and was committed."""
+        if self._syncing is None:
+            yield
+            return
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        before = driver.total_changes
+        yield
+        if driver.total_changes != before:
             self._syncing.committed()
 
     def revision(self) -> str | None:
@@ -277,12 +281,6 @@ class Database:
         if self._syncing is not None:
             self._syncing.committed()
             self._syncing.now()
-
-
-def _changes(connection: Connection) -> int:
-    """Rows that a connection has changed so far; where there is no log to sync, none."""
-    driver = connection.connection.driver_connection
-    return driver.total_changes if isinstance(driver, sqlite3.Connection) else 0
 
 
 def _revision(connection: Connection) -> str | None:

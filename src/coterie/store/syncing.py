@@ -1,8 +1,8 @@
 """What was committed reaches the disk: many commits share one sync, and the event loop waits for no slow one.
 
 SQLite commits into its log without a sync (`synchronous=NORMAL`), which takes microseconds. Before anybody is told, the log
-is synced: on a thread for the event loop, once for all that committed meanwhile, unless the disk is quicker than a thread; right
-there for any other thread.
+is synced: for the event loop on a thread, once for all that committed meanwhile; on the loop itself while the disk is
+quicker than a thread, once for all that committed in one round; right there for any other thread.
 The log goes into the file from time to time, on a thread as well.
 """
 
@@ -25,15 +25,15 @@ log = logging.getLogger("coterie.store")
 
 QUIET_SECONDS = 5.0
 """Without a commit, after which the log goes into the file."""
-MANY = 500
+MANY = 60
 """Commits that go into the file even while more are coming."""
 LARGE = 64 << 20
 """Bytes of log that are too many, however few commits they are."""
-PAUSE = 1.0
+PAUSE = 0.25
 """Seconds between one time and the next."""
-QUICK = 0.002
-"""Seconds of a sync that the event loop makes by itself, if each of the last ones took less."""
-LOOKED_AT = 100
+QUICK, LONGEST = 0.001, 0.02
+"""Seconds that the last syncs took on average, and each of them at most, where the event loop makes them itself."""
+LOOKED_AT = 50
 
 _to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -53,7 +53,9 @@ class Syncing:
         """Of these commits. Never more than `_commits`."""
         self._took: deque[float] = deque(maxlen=LOOKED_AT)
         self._quick = False
-        """The disk was, each of the last times."""
+        """The disk was, the last times."""
+        self._this_round: list[asyncio.Future[None]] = []
+        """Who waits for the sync that the event loop makes next."""
         self._doubtful = False
         """A sync failed: what it was to write may be missing in the midst of the log, whatever the next one says."""
         self._asked: SimpleQueue[asyncio.Future[None] | None] = SimpleQueue()
@@ -73,15 +75,15 @@ class Syncing:
         """Once everything that is committed now is on disk."""
         if self._synced >= self._commits:
             return
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
         if self._quick:
             # Asking a thread would take longer. Should the disk begin to hang, it holds up the loop this once.
-            self.now()
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="coterie-sync", daemon=True)
-            self._thread.start()
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked.put(waiting)
+            if not self._this_round:
+                loop.call_soon(self._sync_round)
+            self._this_round.append(waiting)
+        else:
+            self._ask(waiting)
         await waiting
 
     def now(self) -> None:
@@ -104,12 +106,28 @@ class Syncing:
             if thread is not None:
                 thread.join()
 
+    def _sync_round(self) -> None:
+        together, self._this_round = self._this_round, []
+        problem: Exception | None = None
+        try:
+            self.now()
+        except Exception as error:
+            problem = error
+        _resolve(together, problem)
+
+    def _ask(self, waiting: asyncio.Future[None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="coterie-sync", daemon=True)
+            self._thread.start()
+        self._asked.put(waiting)
+
     def _work(self) -> None:
         while True:
             try:
-                first = self._asked.get(timeout=QUIET_SECONDS if self._moved < self._commits else None)
+                first = self._asked.get(timeout=QUIET_SECONDS)
             except Empty:
-                self._move()
+                if self._moved < self._commits:
+                    self._move()
                 continue
             together = [first]
             while not self._asked.empty():
@@ -154,7 +172,11 @@ class Syncing:
                 os.close(log_file)
             with self._counting:
                 self._took.append(time.perf_counter() - began)
-                self._quick = len(self._took) == LOOKED_AT and max(self._took) < QUICK
+                self._quick = (
+                    len(self._took) == LOOKED_AT
+                    and sum(self._took) < QUICK * LOOKED_AT
+                    and max(self._took) < LONGEST
+                )
         with self._counting:
             self._synced = max(self._synced, commits)
 

@@ -50,6 +50,7 @@ class Registry:
 
     def __init__(self, home: Home, store: Store) -> None:
         self._home = home
+        self._workspaces: dict[tuple[str, str | None], Workspace] = {}
         self._store = store
         self.sync = RosterSync(home, store)
         self._identities: dict[str, tuple[tuple[object, ...], dict[str, str]]] = {}
@@ -146,9 +147,13 @@ class Registry:
 
     def workspace(self, agent: Agent | str) -> Workspace:
         """The only way to an agent's files."""
-        if isinstance(agent, str):
-            return Workspace(self._home, check_id(agent))
-        return Workspace(self._home, agent.id, soul=agent.spec.get("personality"))
+        agent_id, soul = (
+            (agent, None) if isinstance(agent, str) else (agent.id, agent.spec.get("personality"))
+        )
+        found = self._workspaces.get((agent_id, soul))
+        if found is None:
+            found = self._workspaces[agent_id, soul] = Workspace(self._home, check_id(agent_id), soul=soul)
+        return found
 
     def identity(self, agent: Agent) -> dict[str, str]:
         """Emoji, creature and vibe; read again only when the file changed."""

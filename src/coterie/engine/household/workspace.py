@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -47,6 +46,10 @@ _What this agent should always remember. Replace this line._
 }
 
 
+Stamp = tuple[int, int, int]
+"""Of a file: changes when it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     name: str
@@ -85,14 +88,16 @@ def text_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def stamp(path: str) -> tuple[int, int, int] | None:
-    """Changes when a file does."""
+def stamp(path: str) -> Stamp | None:
     # Asked a dozen times in every turn: joining and looking up a Path would take six times as long.
     try:
         found = os.lstat(path)
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+MemorySignature = tuple[tuple[str, Stamp | None], ...]
 
 
 class Workspace:
@@ -174,17 +179,16 @@ class Workspace:
         """MEMORY.md and the logs, as far as they are there."""
         return [f.name for f in self.files() if f.state == "own" and f.name.startswith(("MEMORY", "memory/"))]
 
-    def memory_signature(self) -> tuple[tuple[str, int, int, int], ...]:
+    def memory_signature(self) -> MemorySignature:
         """Changes whenever one of these files may have changed."""
-        found = []
-        with suppress(OSError):
-            stat = os.lstat(self.path / "MEMORY.md")
-            found.append(("MEMORY.md", stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        with suppress(OSError), os.scandir(self.path / "memory") as scan:
-            for entry in scan:
-                stat = entry.stat(follow_symlinks=False)
-                found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        return tuple(sorted(found))
+        # In every turn, as `stamp`.
+        found = [("MEMORY.md", stamp(f"{self.path}/MEMORY.md"))]
+        try:
+            with os.scandir(f"{self.path}/memory") as scan:
+                found += sorted((entry.name, stamp(entry.path)) for entry in scan)
+        except OSError:
+            pass
+        return tuple(found)
 
     def identity_fields(self) -> dict[str, str]:
         return read_fields(self.effective("IDENTITY.md")[1])

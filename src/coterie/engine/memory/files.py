@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from coterie.core.clock import now_iso
 from coterie.core.errors import CoterieError, InvalidRequest, NotFound
 from coterie.core.memory import Memory
-from coterie.engine.household.workspace import MAX_CONTENT, Workspace
+from coterie.engine.household.workspace import MAX_CONTENT, MemorySignature, Workspace
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store
@@ -27,7 +27,6 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _BLANK = re.compile(r"\n\s*\n")
 _DATED = re.compile(r"memory/(\d{4}-\d\d-\d\d)\b")
 
-Signature = tuple[tuple[str, int, int, int], ...]
 Embed = Callable[[Sequence[str]], tuple[list[bytes | None], str | None]]
 
 
@@ -48,7 +47,7 @@ class MemoryFiles:
     def __init__(self, store: Store, embed: Embed) -> None:
         self._store = store
         self._embed = embed
-        self._seen: dict[str, Signature] = {}
+        self._seen: dict[str, MemorySignature] = {}
         self._lock = threading.Lock()
 
     def changed(self, workspace: Workspace) -> bool:
