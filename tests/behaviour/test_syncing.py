@@ -96,6 +96,9 @@ async def test_the_loop_syncs_by_itself_once_a_round_while_the_disk_is_quick(
     assert disk.threads[0] != here
     before = disk.syncs
     await asyncio.gather(*(put(database, number) for number in range(100)))
+    assert disk.syncs <= before + syncing.ALONE + 1
+    before = disk.syncs
+    await asyncio.gather(*(put(database, number) for number in range(100)))
     assert disk.syncs == before + 1
     assert await database.look(lambda tx: tx.meta.get("n99")) == "x" * 100
 

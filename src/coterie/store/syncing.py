@@ -34,6 +34,8 @@ PAUSE = 0.25
 QUICK, LONGEST = 0.001, 0.02
 """Seconds that the last syncs took on average, and each of them at most, where the event loop makes them itself."""
 LOOKED_AT = 50
+ALONE = 15
+"""Syncs until the event loop looks again whether others would share one."""
 
 _to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -56,6 +58,8 @@ class Syncing:
         """The disk was, the last times."""
         self._this_round: list[asyncio.Future[None]] = []
         """Who waits for the sync that the event loop makes next."""
+        self._alone = 0
+        """How many more syncs are made at once, because a round had nobody to share one with."""
         self._doubtful = False
         """A sync failed: what it was to write may be missing in the midst of the log, whatever the next one says."""
         self._asked: SimpleQueue[asyncio.Future[None] | None] = SimpleQueue()
@@ -74,6 +78,10 @@ class Syncing:
     async def settle(self) -> None:
         """Once everything that is committed now is on disk."""
         if self._synced >= self._commits:
+            return
+        if self._quick and self._alone:
+            self._alone -= 1
+            self.now()
             return
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
@@ -108,6 +116,8 @@ class Syncing:
 
     def _sync_round(self) -> None:
         together, self._this_round = self._this_round, []
+        if len(together) == 1:
+            self._alone = ALONE
         problem: Exception | None = None
         try:
             self.now()
