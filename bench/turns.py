@@ -332,7 +332,10 @@ def busy(house: House, agents: Sequence[str], seconds: float) -> tuple[int, floa
 
 
 def statements() -> list[Row]:
-    """Statements and commits of a session's second turn, counted where they leave for the database."""
+    """Statements and commits of a session's second turn, counted where they leave for the database.
+
+    That answers were delivered is written for all turns together, once in two seconds: not counted here.
+    """
     with home_folder() as home:
         seen, commits = asyncio.run(_counted_turn(home))
     return [
@@ -374,7 +377,7 @@ async def _counted_turn(home: Path) -> tuple[list[str], int]:
                 answer = await client.post(COMPLETIONS, json=message("main", "count", text))
                 answer.raise_for_status()
             await asyncio.sleep(0.1)  # what comes after the answer belongs to the turn too
-    return seen, len(commits)
+            return list(seen), len(commits)
 
 
 def main() -> None:

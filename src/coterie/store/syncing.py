@@ -34,6 +34,8 @@ PAUSE = 0.25
 QUICK, LONGEST = 0.001, 0.02
 """Seconds that the last syncs took on average, and each of them at most, where the event loop makes them itself."""
 LOOKED_AT = 50
+FEW = 2
+"""Of those who waited for one sync go on in one round of the loop."""
 ALONE = 15
 """Syncs until the event loop looks again whether others would share one."""
 
@@ -213,7 +215,10 @@ class Syncing:
 
 
 def _resolve(futures: Sequence[asyncio.Future[None]], problem: Exception | None) -> None:
-    for future in futures:
+    """A few in each round of the loop: what else waits for it must not wait until all of them have gone on."""
+    if len(futures) > FEW:
+        asyncio.get_running_loop().call_soon(_resolve, futures[FEW:], problem)
+    for future in futures[:FEW]:
         if future.done():  # whoever waited was cancelled
             continue
         if problem is None:
