@@ -28,7 +28,7 @@ class Found(NamedTuple, Generic[Key]):
     """A text that was found."""
 
     key: Key
-    text: str
+    essence: str
     newness: tuple[object, ...]
     """Of texts that are the same, the one with the highest is shown."""
 
@@ -37,12 +37,11 @@ def distinct(found: Iterable[Found[Key]], limit: int) -> list[tuple[Key, Key]]:
     """Of each group of texts that are the same: which to show, the newest, and which was found first."""
     groups: dict[str, tuple[Found[Key], Key]] = {}
     for one in found:
-        content = essence(one.text)
-        known = groups.get(content)
+        known = groups.get(one.essence)
         if known is None:
-            groups[content] = (one, one.key)
+            groups[one.essence] = (one, one.key)
         elif one.newness > known[0].newness:
-            groups[content] = (one, known[1])
+            groups[one.essence] = (one, known[1])
     return [(shown.key, first) for shown, first in list(groups.values())[:limit]]
 
 

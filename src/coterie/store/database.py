@@ -300,7 +300,10 @@ def _sqlite(file: Path) -> Engine:
     # A file that went away while we run must not come back empty with the next connection.
     address = f"{file.absolute().as_uri()}?mode=rw"
     options: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000, "uri": True}
-    engine = create_engine(f"sqlite:///{file}", creator=lambda: sqlite3.connect(address, **options))
+    # The connection that was used last knows the pages and statements that are asked for most.
+    engine = create_engine(
+        f"sqlite:///{file}", creator=lambda: sqlite3.connect(address, **options), pool_use_lifo=True
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:

@@ -25,11 +25,12 @@ from sqlalchemy import (
 
 from coterie.core.agent import MAIN
 from coterie.core.audience import OWNER, is_outside
+from coterie.core.duplicates import essence
 from coterie.core.memory import Count, Filters, Memory, Reader, owner_of
 from coterie.core.ranking import WINDOW
 from coterie.store import full_text, schema
 from coterie.store.records import Record
-from coterie.store.vectors import Entry, Nearness, VectorCache, similarities
+from coterie.store.vectors import Entry, Nearness, Outline, VectorCache, similarities
 
 _m = schema.memories
 _MEMORY = Record(Memory, _m)
@@ -329,6 +330,18 @@ class MemoryRows:
                 terms, names, pinned = full_text.read_entry(words, owner, private)
                 found[number] = Entry(owner, thread, place, moment, terms, names, pinned)
             self._vectors.keep(found)
+        return found
+
+    def outlines(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Outline]:
+        """What tells these from others that say the same; read once, as their entries."""
+        kept = self._vectors.outlines
+        found = {number: kept[number] for number in numbers if number in kept}
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            read = self.numbered(reader, missing).items()
+            new = {n: Outline(essence(m.content), m.file, m.moment, m.created_at) for n, m in read}
+            self._vectors.keep_outlines(new)
+            found |= new
         return found
 
     def numbered(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Memory]:

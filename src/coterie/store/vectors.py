@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -32,6 +32,7 @@ LATE = 200
 RECHECK_SECONDS = 60.0
 """How long a part counts as too large, and a row as perhaps gone: longer than any transaction."""
 
+T = TypeVar("T")
 Part = tuple[str | None, bool]
 """An owner and whether its private ones are meant; nobody in particular for all that is global."""
 
@@ -48,6 +49,16 @@ class Entry:
     names: frozenset[str]
     """Under which it was said, as in "Caroline: hello"."""
     pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What tells one row from others that say the same."""
+
+    essence: str
+    file: str | None
+    moment: str
+    created_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +103,20 @@ class VectorCache:
         """Rows that a transaction removed, until when that is checked: it may not have ended yet, or not well."""
         self.entries: dict[int, Entry] = {}
         """By number, of rows that were ranked lately. Only for numbers that a reader's own query gave."""
+        self.outlines: dict[int, Outline] = {}
+        """The same of rows that came near to being shown."""
 
     def keep(self, entries: Mapping[int, Entry]) -> None:
         with self._lock:
             if len(self.entries) > MOST_ENTRIES:
-                self.entries = dict(list(self.entries.items())[MOST_ENTRIES // 2 :])
+                self.entries = _newer_half(self.entries)
             self.entries.update(entries)
+
+    def keep_outlines(self, outlines: Mapping[int, Outline]) -> None:
+        with self._lock:
+            if len(self.outlines) > MOST_ENTRIES:
+                self.outlines = _newer_half(self.outlines)
+            self.outlines.update(outlines)
 
     def forget(self) -> None:
         """Everything: another model, or all vectors anew."""
@@ -120,7 +139,8 @@ class VectorCache:
         found: list[tuple[Any, Any]] = []
         with self._lock:
             # Blocks are never changed in place, so that they may be multiplied without the lock.
-            blocks = [self._refreshed(connection, model, part) for part in _parts(reader)]
+            newest = full_text.run(connection, "SELECT max(number) FROM memory_index", {})[0][0] or 0
+            blocks = [self._refreshed(connection, model, part, newest) for part in _parts(reader)]
         for block in blocks:
             if block.numbers is None or not len(block.numbers):
                 continue
@@ -135,44 +155,50 @@ class VectorCache:
         order = np.argsort(numbers, kind="stable")
         return Nearness(numbers[order], scores[order])
 
-    def _refreshed(self, connection: Connection, model: str, part: Part) -> _Block:
+    def _refreshed(self, connection: Connection, model: str, part: Part, newest: int) -> _Block:
         block = self._parts.get((model, part))
         if block is None or (block.numbers is None and time.monotonic() > block.until):
             block = _Block()
         if block.numbers is not None:
             block = self._without_gone(connection, block)
-            block = self._with_new(connection, model, part, block)
+            block = self._with_new(connection, model, part, block, newest)
         self._parts[model, part] = block
         self._parts.move_to_end((model, part))
         while len(self._parts) > 1 and sum(b.size for b in self._parts.values()) > KEPT_BYTES:
             self._parts.popitem(last=False)
         return block
 
-    def _with_new(self, connection: Connection, model: str, part: Part, block: _Block) -> _Block:
+    def _with_new(self, connection: Connection, model: str, part: Part, block: _Block, newest: int) -> _Block:
         owner, private = part
         assert block.numbers is not None
         # Those who write at once on PostgreSQL may end in another order than that of their numbers.
         back = 0 if connection.dialect.name == "sqlite" else LATE
+        if newest <= block.last and not back:
+            return block
         whose = " AND owner = :owner" if owner is not None else ""
+        source = (
+            f" FROM memory_index WHERE private = :private{whose} AND number > :last AND model = :model"
+            " AND vector IS NOT NULL"
+        )
+        values: dict[str, Any] = {"private": private, "last": block.last - back, "model": model}
+        if whose:
+            values["owner"] = owner
+        if block.last < 0:
+            few = f"SELECT count(*) FROM (SELECT 1{source} LIMIT {MOST_ROWS + 1}) AS few"
+            if full_text.run(connection, few, values)[0][0] > MOST_ROWS:
+                return _Block.too_large()
         rows = full_text.run(
             connection,
-            "SELECT number, vector, audience FROM memory_index"
-            f" WHERE {'private' if private else 'NOT private'}{whose} AND number > :last AND model = :model"
-            " AND vector IS NOT NULL ORDER BY number LIMIT :limit",
-            {
-                "last": block.last - back,
-                "model": model,
-                "limit": MOST_ROWS + 1,
-                **({"owner": owner} if whose else {}),
-            },
+            f"SELECT number, vector, audience{source} ORDER BY number LIMIT {MOST_ROWS + 1}",
+            values,
         )
         if back:
             known = set(block.numbers[-back:].tolist())
             rows = [row for row in rows if row[0] not in known]
         if not rows:
-            return block
+            return block.seen_to(newest)
         codes = [self._codes.setdefault(row[2], len(self._codes)) for row in rows]
-        return block.with_rows([(row[0], row[1]) for row in rows], codes)
+        return block.with_rows([(row[0], row[1]) for row in rows], codes).seen_to(newest)
 
     def _without_gone(self, connection: Connection, block: _Block) -> _Block:
         import numpy as np
@@ -204,6 +230,12 @@ class _Block:
         self.last = -1
         self.until = 0.0
 
+    @classmethod
+    def too_large(cls) -> _Block:
+        found = cls()
+        found.numbers, found.until = None, time.monotonic() + RECHECK_SECONDS
+        return found
+
     @property
     def size(self) -> int:
         return int(self.vectors.nbytes)
@@ -212,11 +244,10 @@ class _Block:
         import numpy as np
 
         assert self.numbers is not None
+        if len(self.numbers) + len(rows) > MOST_ROWS:
+            return _Block.too_large()
         found = _Block()
         found.last = max(self.last, rows[-1][0])
-        if len(self.numbers) + len(rows) > MOST_ROWS:
-            found.numbers, found.until = None, time.monotonic() + RECHECK_SECONDS
-            return found
         width = len(rows[-1][1])
         fitting = [len(vector) == width for _, vector in rows]
         audiences = np.array(codes if codes is not None else [0] * len(rows), np.int32)[fitting]
@@ -241,6 +272,11 @@ class _Block:
         found.vectors, found.numbers, found.lengths, found.audiences = fresh, numbers, lengths, audiences
         in_order = bool((numbers[1:] > numbers[:-1]).all())
         return found if in_order else found.only(np.argsort(numbers))
+
+    def seen_to(self, number: int) -> _Block:
+        """There is nothing else up to this number. It says nothing of what is in it, so it may be noted in place."""
+        self.last = max(self.last, number)
+        return self
 
     def only(self, wanted: Any) -> _Block:
         assert self.numbers is not None
@@ -296,6 +332,10 @@ def listed(connection: Connection, numbers: Sequence[int]) -> tuple[str, dict[st
         f"SELECT i.number FROM {source} JOIN memory_index AS i ON i.number = j.value",
         {"numbers": value},
     )
+
+
+def _newer_half(kept: dict[int, T]) -> dict[int, T]:
+    return dict(list(kept.items())[len(kept) // 2 :])
 
 
 def _unit(vector: Any) -> Any:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from coterie.core.duplicates import Found, distinct
 from coterie.core.errors import Unavailable
 from coterie.core.fence import speaker
-from coterie.core.memory import Filters, Hit, Memory, Reader, Turns
+from coterie.core.memory import Filters, Hit, Reader, Turns
 from coterie.core.message import Message
 from coterie.core.ports import Embedder
 from coterie.core.ranking import MAX_WORDS, WINDOW, Known, Passage, Question, Ranked, Terms, points_of, rank
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
-    from coterie.store.vectors import Entry
+    from coterie.store.vectors import Entry, Outline
 
 log = logging.getLogger("coterie.memory")
 
@@ -266,25 +266,31 @@ def _hits(
 ) -> list[Hit]:
     """The rows of the best. Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
     by_key = {int(one.key): one for one in ranked}
-    numbers, most = list(by_key), limit * DUPLICATES
-    memories: dict[int, Memory] = {}
-    for start in range(0, len(numbers), most):
-        rows = tx.memories.numbered(reader, numbers[start : start + most])
-        memories |= {n: m for n, m in rows.items() if without_file is None or m.file != without_file}
-        if len(memories) >= most:
+    left, most = list(by_key), limit * DUPLICATES
+    while True:
+        outlines: dict[int, Outline] = {}
+        for start in range(0, len(left), most):
+            some = tx.memories.outlines(reader, left[start : start + most])
+            outlines |= {n: o for n, o in some.items() if without_file is None or o.file != without_file}
+            if len(outlines) >= most:
+                break
+        found = [key for key in left if key in outlines][:most]
+        shown = distinct(
+            (Found(key, outlines[key].essence, _newness(outlines[key], by_key[key])) for key in found), limit
+        )
+        memories = tx.memories.numbered(reader, [key for key, _ in shown])
+        gone = {key for key, _ in shown if key not in memories}
+        if not gone:
             break
-    found = [key for key in numbers if key in memories][:most]
-    shown = distinct(
-        (Found(key, memories[key].content, _newness(memories[key], by_key[key])) for key in found), limit
-    )
+        left = [key for key in left if key not in gone]
     return [
         Hit(memories[key], by_key[best].score, by_key[key].via, by_key[best].strong) for key, best in shown
     ]
 
 
-def _newness(memory: Memory, one: Ranked) -> tuple[object, ...]:
+def _newness(outline: Outline, one: Ranked) -> tuple[object, ...]:
     """What happened at the time that was asked for comes before what happened later."""
-    return "time" in one.via, memory.moment, memory.created_at
+    return "time" in one.via, outline.moment, outline.created_at
 
 
 def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
