@@ -231,7 +231,7 @@ def _stemmer(language: str) -> Callable[[str], str]:
     """Each thread's own: a stemmer keeps the word it works on, and would mix up those of two threads."""
     made: dict[str, Callable[[str], str]] = _own.__dict__
     if language not in made:
-        import snowballstemmer
+        import Stemmer
 
-        made[language] = snowballstemmer.stemmer(language).stemWord
+        made[language] = Stemmer.Stemmer(language, 0).stemWord
     return made[language]
