@@ -24,10 +24,12 @@ needs_slow_disk = pytest.mark.skipif(
 )
 
 
-def slow_disk(milliseconds: int = 0, gate: Path | None = None) -> dict[str, str]:
-    """The variables of a process that is to have such a disk. While there is a file `gate`, no sync ends."""
-    closed = {} if gate is None else {"SLOW_SYNC_GATE": str(gate)}
-    return {"LD_PRELOAD": str(_library()), "SLOW_SYNC_MS": str(milliseconds), **closed}
+def slow_disk(milliseconds: int = 0, gate: Path | None = None, broken: Path | None = None) -> dict[str, str]:
+    """The variables of a process that is to have such a disk. While there is a file `gate`, no sync ends; while there is
+    one `broken`, each fails."""
+    files = {"SLOW_SYNC_GATE": gate, "SLOW_SYNC_BROKEN": broken}
+    given = {name: str(file) for name, file in files.items() if file is not None}
+    return {"LD_PRELOAD": str(_library()), "SLOW_SYNC_MS": str(milliseconds), **given}
 
 
 @cache

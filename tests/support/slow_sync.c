@@ -1,7 +1,8 @@
 /* A disk that takes its time: every sync waits SLOW_SYNC_MS milliseconds, and for as long as there is a file
-   SLOW_SYNC_GATE, before it is carried out. */
+   SLOW_SYNC_GATE, before it is carried out. While there is a file SLOW_SYNC_BROKEN, every sync fails. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +11,12 @@ static void pause_for(long milliseconds)
 {
     struct timespec left = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&left, NULL);
+}
+
+static int is_broken(void)
+{
+    const char *file = getenv("SLOW_SYNC_BROKEN");
+    return file && access(file, F_OK) == 0;
 }
 
 static void wait_a_while(void)
@@ -25,6 +32,10 @@ int fsync(int file)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     wait_a_while();
+    if (is_broken()) {
+        errno = EIO;
+        return -1;
+    }
     return real(file);
 }
 
@@ -32,5 +43,9 @@ int fdatasync(int file)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     wait_a_while();
+    if (is_broken()) {
+        errno = EIO;
+        return -1;
+    }
     return real(file);
 }

@@ -228,6 +228,22 @@ def test_any_text_on_any_day(text: str, today: date) -> None:
 WORDS = sorted({word for language in LANGUAGES.values() for phrase in language.phrases for word in phrase})
 
 
+NUMERALS = [chr(c) for c in range(0x110000) if chr(c).isnumeric()]
+
+
+def test_numerals_of_every_script_are_read_or_passed_over() -> None:
+    for numeral in NUMERALS:
+        for text in (
+            f"{numeral} days ago",
+            f"May {numeral}",
+            f"20{numeral}{numeral}",
+            f"{numeral}th of May",
+            f"昨年{numeral}月",
+        ):
+            spans(text, TODAY)
+    assert spans("٣ days ago", TODAY) == spans("3 days ago", TODAY)
+
+
 @given(st.lists(st.sampled_from([*WORDS, "3", "31", "2023", "0", "29.2.", "29/02/2024", "一", "上周", "5月", "から", "前"]), max_size=12),
        st.dates(date(1990, 1, 1), date(2090, 1, 1)))  # fmt: skip
 def test_any_words_for_time_on_any_day(words: list[str], today: date) -> None:

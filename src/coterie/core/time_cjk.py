@@ -194,7 +194,7 @@ def _once(span: Span, today: date) -> Span:
 
 def _number(text: str) -> int:
     """Digits, or numerals up to 99."""
-    if text.isdigit() and text.isascii():
+    if text.isdecimal():
         return int(text)
     tens, ten, ones = text.replace("两", "二").partition("十")
     if not ten:

@@ -64,14 +64,19 @@ class Token:
 
     @property
     def number(self) -> int | None:
-        if self.text.isdigit():
-            return int(self.text)
+        if self.digits is not None:
+            return self.digits
         word = self.of("num")
         return None if word is None else word.value
 
     @property
+    def digits(self) -> int | None:
+        """What is written in digits of any script that counts by tens."""
+        return int(self.text) if self.text.isdecimal() else None
+
+    @property
     def year(self) -> int | None:
-        return int(self.text) if len(self.text) == 4 and self.text[:2] in ("19", "20") else None
+        return self.digits if len(self.text) == 4 and self.text[:2] in ("19", "20") else None
 
 
 def spans(question: str, today: date) -> tuple[Span, ...]:
@@ -86,7 +91,7 @@ def _spans(question: str, today: date) -> tuple[Span, ...]:
     text = unicodedata.normalize("NFC", question)
     found = list(time_cjk.spans(text, today))
     plain = list(_tokens_of(text))
-    if any(token.text in telling() or token.text[0].isdigit() for token in plain):
+    if any(token.text in telling() or token.text[0].isdecimal() for token in plain):
         for name, reading in _languages(plain):
             found += _Reading(reading, name, today).all()
     return tuple(dict.fromkeys(found))[:MOST]
@@ -143,7 +148,7 @@ def _tokens_of(text: str) -> Iterator[Token]:
 
 def _languages(tokens_: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
     """The language of most words; several where they are equal. Without any word of any, that of numbers: all."""
-    words = [token.text for token in tokens_ if not token.text[0].isdigit()]
+    words = [token.text for token in tokens_ if not token.text[0].isdecimal()]
     scores = {name: sum(map(language.tells.__contains__, words)) for name, language in LANGUAGES.items()}
     best = max(scores.values())
     for name, language in LANGUAGES.items():
@@ -180,7 +185,7 @@ class _Reading:
         place = 0
         while place < len(self._tokens):
             token = self._tokens[place]
-            silent = not token.meanings and not token.text[0].isdigit()
+            silent = not token.meanings and not token.text[0].isdecimal()
             read = None if silent else self._bounded(place) or self._range(place)
             if read is None:
                 place += 1
@@ -292,7 +297,7 @@ class _Reading:
         token = self._at(start)
         if token is None:
             return None
-        if not token.text[0].isdigit() and not token.meanings:
+        if not token.text[0].isdecimal() and not token.meanings:
             return None
         for attempt in (self._digits, self._day, self._count, self._relative):
             read = attempt(start)
@@ -406,7 +411,7 @@ class _Reading:
     def _calendar(self, place: int, alone: bool) -> tuple[list[Span], int] | None:
         """ "7 May 2023", "May 7", "mayo de 2023", "summer 2023"; alone: "in May", "in 2023"."""
         token = self._tokens[place]
-        number = token.number if token.text.isdigit() else None
+        number = token.digits
         if number is not None and 1 <= number <= 31:
             at = self._past_fillers(place + 1)
             month = self._month_at(at, sure=alone or token.ordinal)
@@ -416,8 +421,8 @@ class _Reading:
             (month := self._month_at(place, sure=True)) is not None and self._year_behind(place + 1)
         ):
             behind = self._at(place + 1)
-            if behind is not None and behind.text.isdigit() and 1 <= int(behind.text) <= 31:
-                return self._of_year(month, int(behind.text), place + 2)
+            if behind is not None and behind.digits is not None and 1 <= behind.digits <= 31:
+                return self._of_year(month, behind.digits, place + 2)
             year_at = self._past_fillers(place + 1)
             year = self._at(year_at)
             if year is not None and year.year is not None:
@@ -429,9 +434,10 @@ class _Reading:
             (behind := self._at(place + 1)) is not None
             and behind.ordinal
             and (month := self._month_at(place, sure=True)) is not None
-            and 1 <= int(behind.text) <= 31
+            and behind.digits is not None
+            and 1 <= behind.digits <= 31
         ):
-            return self._of_year(month, int(behind.text), place + 2)
+            return self._of_year(month, behind.digits, place + 2)
         if (season := token.of("season")) is not None:
             year_at = self._past_fillers(place + 1)
             year = self._at(year_at)

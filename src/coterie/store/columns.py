@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Dialect, Engine, Text, event
@@ -49,11 +50,17 @@ def mend_parameters(engine: Engine) -> None:
     def mend(
         connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
-        if many:
-            return statement, parameters if all(map(_is_fine, parameters)) else list(
-                map(all_storable, parameters)
-            )
-        return statement, parameters if _is_fine(parameters) else all_storable(parameters)
+        if many and not _are_fine(parameters):
+            parameters = [all_storable(row) for row in parameters]
+        elif not many and not _is_fine(parameters):
+            parameters = all_storable(parameters)
+        return statement, parameters
+
+
+def _are_fine(rows: Sequence[Any]) -> bool:
+    """Thousands of rows at once: all their texts in one."""
+    values = chain.from_iterable(row.values() if type(row) is dict else row for row in rows)
+    return is_storable("".join([value for value in values if type(value) is str]))
 
 
 def _is_fine(row: Any) -> bool:

@@ -14,7 +14,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
@@ -101,6 +101,25 @@ def prepare(connection: sqlite3.Connection) -> None:
     connection.create_function("coterie_words", 3, message_words, deterministic=True)
 
 
+class Words(NamedTuple):
+    """What finds a memory."""
+
+    said: list[str]
+    more: list[str]
+    """Its tags, and when it was."""
+    facts: list[str]
+
+
+class Entry(NamedTuple):
+    """One row of the index of memories."""
+
+    number: int
+    owner: str
+    private: bool
+    audience: str | None
+    words: Words
+
+
 def make_anew(connection: Connection) -> None:
     """Both indexes from the rows, in place of any of an older form. Says how far it is: many rows take a while."""
     dialect = connection.dialect.name
@@ -120,12 +139,17 @@ def _index_memories(connection: Connection) -> None:
         put(
             connection,
             [
-                entry_of(
+                Entry(
                     row.number,
-                    row._mapping,
-                    row.content,
-                    json.loads(row.tags_json or "[]"),
-                    row.pinned_at is not None,
+                    str(row.owner),
+                    bool(row.private),
+                    row.audience,
+                    words_of(
+                        row.content,
+                        json.loads(row.tags_json or "[]"),
+                        row.moment,
+                        row.pinned_at is not None,
+                    ),
                 )
                 for row in rows
             ],
@@ -157,34 +181,24 @@ def _paged(connection: Connection, query: str, what: str, table: str) -> Iterato
             log.info("indexing %s anew: %d of %d", what, done, total)
 
 
-def entry_of(
-    number: int, index: Mapping[str, Any], content: str, tags: Sequence[str], pinned: bool
-) -> dict[str, Any]:
-    """What is indexed of one memory, with its row of `memory_index`."""
+def words_of(content: str, tags: Sequence[str], moment: str, pinned: bool) -> Words:
+    """What finds one memory, whoever's it is. The dear part of indexing, for which no transaction is needed."""
     facts = [f"~{name}" for name in sorted(speakers([content]))]
     if asks(content):
         facts.append(_ASKS)
     if pinned:
         facts.append(_PINNED)
-    more = list(tokens(index["moment"]))
-    return {
-        "rowid": number,
-        "owner": str(index["owner"]),
-        "private": bool(index["private"]),
-        "audience": index["audience"],
-        "said": folded(content),
-        "more": [*folded(" ".join(tags)), *more] if tags else more,
-        "facts": facts,
-    }
+    more = list(tokens(moment))
+    return Words(folded(content), [*folded(" ".join(tags)), *more] if tags else more, facts)
 
 
-def put(connection: Connection, entries: Sequence[Mapping[str, Any]]) -> None:
+def put(connection: Connection, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(
             "INSERT INTO memories_fts (rowid, words) VALUES (?, ?)",
-            [(e["rowid"], _spelled(e, e["owner"] if e["private"] else None)) for e in entries],
+            [(e.number, _spelled(e, e.owner if e.private else None)) for e in entries],
         )
         return
     connection.execute(
@@ -193,21 +207,27 @@ def put(connection: Connection, entries: Sequence[Mapping[str, Any]]) -> None:
             f" VALUES (:rowid, :owner, :private, :audience, :words, {_LEXEMES})"
         ),
         [
-            {**{k: e[k] for k in ("rowid", "owner", "private", "audience")}, "words": _spelled(e, None)}
+            {
+                "rowid": e.number,
+                "owner": e.owner,
+                "private": e.private,
+                "audience": e.audience,
+                "words": _spelled(e, None),
+            }
             for e in entries
         ],
     )
 
 
-def _spelled(entry: Mapping[str, Any], private_to: str | None) -> str:
+def _spelled(entry: Entry, private_to: str | None) -> str:
     """One line: what was said, a slash, and what else finds it."""
     before = "" if private_to is None else _before(private_to)
-    facts = [*entry["facts"]]
-    if not entry["private"]:
-        facts.append(_shared(entry["owner"]))
-    if entry["audience"] is not None:
-        facts += [OUTSIDE, f"@{heard_by(entry['audience'])}"]
-    said, more = entry["said"], entry["more"]
+    said, more, found = entry.words
+    facts = [*found]
+    if not entry.private:
+        facts.append(_shared(entry.owner))
+    if entry.audience is not None:
+        facts += [OUTSIDE, f"@{heard_by(entry.audience)}"]
     if before:
         said, more = [before + word for word in said], [before + word for word in more]
     return " ".join([*said, "/", *more, *facts])

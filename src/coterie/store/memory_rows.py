@@ -57,14 +57,21 @@ class MemoryRows:
 
     # Writing
 
-    def add(self, memories: Sequence[Memory], vectors: Sequence[bytes | None], model: str | None) -> None:
-        """Rows, full text and vectors in one go. What a newer one took the place of is in no index."""
+    def add(
+        self,
+        memories: Sequence[Memory],
+        vectors: Sequence[bytes | None],
+        model: str | None,
+        words: Mapping[str, full_text.Words] | None = None,
+    ) -> None:
+        """Rows, full text and vectors in one go. What a newer one took the place of is in no index. `words`: by id, of
+        many, found before the transaction began."""
         if not memories:
             return
         rows = [(*_plain(m), _tags(m), _stored(m.audience)) for m in memories]
         self._insert(_m, (*_PLAIN, "tags_json", "audience"), rows)
         holding = [(m, v) for m, v in zip(memories, vectors, strict=True) if m.superseded_by is None]
-        self._index(holding, model)
+        self._index(holding, model, words=words)
 
     def save(self, memory: Memory, embedded: tuple[bytes | None, str | None] | None) -> None:
         """A memory that was edited, in place of what it was. `embedded`: vector and model of another content."""
@@ -455,12 +462,13 @@ class MemoryRows:
         entries: Sequence[tuple[Memory, bytes | None]],
         model: str | None,
         places: Mapping[str, int] | None = None,
+        words: Mapping[str, full_text.Words] | None = None,
     ) -> None:
         if not entries:
             return
         last: dict[tuple[str, str], int] = {}
         rows: list[tuple[Any, ...]] = []
-        texts: list[dict[str, Any]] = []
+        texts: list[full_text.Entry] = []
         for (memory, vector), number in zip(entries, self._numbers(len(entries)), strict=True):
             place = (places or {}).get(memory.id)
             if place is None:
@@ -472,9 +480,8 @@ class MemoryRows:
                     None if vector is None else model, audience,
                 )
             )  # fmt: skip
-            about = {"owner": memory.agent_id, "private": private, "moment": moment, "audience": audience}
-            pinned = memory.pinned_at is not None
-            texts.append(full_text.entry_of(number, about, memory.content, memory.tags, pinned))
+            found = words[memory.id] if words is not None else words_of(memory)
+            texts.append(full_text.Entry(number, memory.agent_id, private, audience, found))
         self._insert(_i, _INDEXED, rows)
         full_text.put(self._connection, texts)
 
@@ -525,6 +532,10 @@ class MemoryRows:
         if scopes is not None:
             query = query.where(_scope.in_(scopes))
         return [str(found) for found in self._connection.execute(query).scalars()]
+
+
+def words_of(memory: Memory) -> full_text.Words:
+    return full_text.words_of(memory.content, memory.tags, memory.moment, memory.pinned_at is not None)
 
 
 def _visible(reader: Reader, table: Any = _i) -> ColumnElement[bool]:

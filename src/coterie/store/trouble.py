@@ -19,8 +19,12 @@ PG_DAMAGE = ("XX001", "XX002")
 """PostgreSQL's names for a full disk, a database that takes no changes, damaged data and a damaged index."""
 
 
+PG_HELD = ("55P03", "40P01", "40001")
+"""A lock that was waited for too long, two who waited for each other, and two who changed the same."""
+
+
 class Busy(Unavailable):
-    """Another process holds the database's lock."""
+    """Others hold what is needed. Nothing has happened yet, so it can be tried again."""
 
 
 @contextmanager
@@ -94,10 +98,11 @@ def _of_postgresql(error: Exception, cause: BaseException | None) -> CoterieErro
             return Unavailable(f"the database's disk is full: {reason}")
         case code if code == READ_ONLY:
             return Unavailable(f"the database is read-only: {reason}")
+        case code if code in PG_HELD:
+            return Busy(f"the database cannot be used now: {reason}")
     if type(error).__name__ != "OperationalError":
         return None
-    kind = Busy if "locked" in reason or "busy" in reason else Unavailable
-    return kind(f"the database cannot be used now: {reason}")
+    return Unavailable(f"the database cannot be used now: {reason}")
 
 
 def damaged(reason: str) -> Damaged:

@@ -12,6 +12,7 @@ from coterie.core.audience import OWNER
 from coterie.core.errors import Conflict, CoterieError
 from coterie.core.memory import Memory, check_content, check_tags, moment, scope_for
 from coterie.core.session import check_audience
+from coterie.store.memory_rows import words_of
 
 EMBEDDED_AT_ONCE = 1_024
 FEWEST, MOST = 25, 1_000
@@ -109,11 +110,12 @@ def carry_in(
     for start in range(0, len(memories), EMBEDDED_AT_ONCE):
         some = memories[start : start + EMBEDDED_AT_ONCE]
         vectors, model = into.vectors([memory.content for memory in some])
+        words = {memory.id: words_of(memory) for memory in reversed(some)}  # of two with one id the first
         begin = 0
         while begin < len(some):
             end = _end(some, begin, size)
             batch, theirs = some[begin:end], vectors[begin:end]
-            added, seconds = _store(into, batch, theirs, model, given, require)
+            added, seconds = _store(into, batch, theirs, model, words, given, require)
             yield added, len(batch) - added
             begin = end
             if seconds > SHORT:
@@ -136,6 +138,7 @@ def _store(
     memories: Sequence[Memory],
     vectors: Sequence[bytes | None],
     model: str | None,
+    words: Mapping[str, Any],
     given: Set[str],
     require: Callable[[Any, str], None],
 ) -> tuple[int, float]:
@@ -152,7 +155,7 @@ def _store(
         for memory, vector in zip(memories, vectors, strict=True):
             if memory.id not in taken:
                 fresh.setdefault(memory.id, (memory, vector))
-        tx.memories.add([m for m, _ in fresh.values()], [v for _, v in fresh.values()], model)
+        tx.memories.add([m for m, _ in fresh.values()], [v for _, v in fresh.values()], model, words)
         added, seconds = len(fresh), time.thread_time() - began
 
     into.write(save)

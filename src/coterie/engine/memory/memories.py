@@ -39,6 +39,7 @@ from coterie.engine.memory.embedding import GuardedEmbedder, guarded
 from coterie.engine.memory.files import MemoryFiles, append_to_log, edit_memory_file
 from coterie.engine.memory.importing import Imported, Reading, carry_in
 from coterie.engine.memory.search import MemorySearch, Mode
+from coterie.store.trouble import Busy
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store
@@ -235,13 +236,14 @@ class Memories:
     # For handles
 
     def write(self, work: Callable[[Any], None]) -> None:
-        """One transaction; another process that writes just now is waited for."""
+        """One transaction; another process that writes just now is waited for. Nothing else is tried again: what was
+        committed, and could not be synced, would be there twice."""
         for tries in range(BUSY_TRIES):
             try:
                 with self._store.write() as tx:
                     work(tx)
                 return
-            except Unavailable:
+            except Busy:
                 if tries == BUSY_TRIES - 1:
                     raise
                 time.sleep(0.05)

@@ -70,14 +70,14 @@ class Recall:
         if self._is_quiet(session, brain, audience):
             return None
         today = date.today()
-        if len(asked) <= QUICKLY_READ:
-            question = Question.read(asked, today)
-        else:
-            question = await on_thread("memory", Question.read, asked, today)
-        telling = sum(1 for word in question.words if not word.isdigit())
-        if not telling and not question.times:
-            return None
         try:
+            if len(asked) <= QUICKLY_READ:
+                question = Question.read(asked, today)
+            else:
+                question = await on_thread("memory", Question.read, asked, today)
+            telling = sum(1 for word in question.words if not word.isdigit())
+            if not telling and not question.times:
+                return None
             return await on_thread("memory", self._look, session, brain, asked, telling, audience)
         except CoterieError as error:
             # A turn goes on without its memories rather than not at all.
