@@ -101,6 +101,11 @@ class Database:
         await self._syncing.settle()
         return done
 
+    async def settle(self) -> None:
+        """Once everything that is committed now is on disk."""
+        if self._syncing is not None:
+            await self._syncing.settle()
+
     async def look(self, work: Callable[[Transaction], T]) -> T:
         """As `read`, from the event loop, for what is quickly read."""
         if self.file is None:

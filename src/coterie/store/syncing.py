@@ -20,6 +20,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from coterie.core.errors import Unavailable
+from coterie.store.trouble import NotSynced
 
 log = logging.getLogger("coterie.store")
 
@@ -171,7 +172,7 @@ class Syncing:
             log_file = os.open(self._log, os.O_RDONLY)
         except FileNotFoundError:
             pass  # the last connection closed, and took the log into the file
-        except OSError as error:
+        except (OSError, Unavailable) as error:
             raise _not_taken(error) from error
         else:
             began = time.perf_counter()
@@ -227,5 +228,6 @@ def _resolve(futures: Sequence[asyncio.Future[None]], problem: Exception | None)
             future.set_exception(problem)
 
 
-def _not_taken(error: OSError) -> Unavailable:
-    return Unavailable(f"the disk did not take what was written: {error.strerror or error}")
+def _not_taken(error: OSError | Unavailable) -> NotSynced:
+    reason = error.message if isinstance(error, Unavailable) else error.strerror or error
+    return NotSynced(f"the disk did not take what was written: {reason}")

@@ -53,6 +53,9 @@ class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """As `write`, from the event loop, which never waits for another process's lock."""
 
+    async def settle(self) -> None:
+        """Once everything that is committed now is on disk; NotSynced where the disk does not take it."""
+
     def scrub(self) -> bool:
         """After a deletion for good: leave no trace of it in the files. False where that has to be tried again later."""
 

@@ -27,6 +27,10 @@ class Busy(Unavailable):
     """Others hold what is needed. Nothing has happened yet, so it can be tried again."""
 
 
+class NotSynced(Unavailable):
+    """It is committed, and others see it; but the disk did not take it yet, and it would not outlive a loss of power."""
+
+
 @contextmanager
 def typed_errors() -> Iterator[None]:
     """A database that cannot be reached, is full, held by another or damaged is a typed error."""

@@ -76,6 +76,9 @@ class PowerCut:
         await asyncio.Event().wait()
         raise AssertionError("the power is off")
 
+    async def settle(self) -> None:
+        await self.store.settle()
+
     async def look(self, work: Callable[[Transaction], T]) -> T:
         return await self.store.look(work)
 

@@ -56,6 +56,10 @@ class TurnChange:
         self.follows: list[Callable[[], None]] = []
         """Done in this order, on the event loop, once everything is on disk."""
 
+    def follow(self) -> None:
+        for one in self.follows:
+            one()
+
     # Asking
 
     def ask(

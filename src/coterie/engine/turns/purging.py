@@ -63,8 +63,7 @@ class Purging:
             return
 
         def follow() -> None:
-            for one in change.follows:
-                one()
+            change.follow()
             for session in sessions:
                 self._turns.transcripts.drop(session.id)
                 self._begin(self._halt(session.id))

@@ -32,11 +32,15 @@ from coterie.engine.turns.next_up import CutShort, Resumable, Wake, next_up, who
 from coterie.engine.turns.runs import Runs
 from coterie.engine.turns.transcripts import Transcripts
 from coterie.engine.turns.under_way import UnderWay
+from coterie.store.trouble import NotSynced
 
 if TYPE_CHECKING:
     from coterie.store.transaction import Store, Transaction
 
 log = logging.getLogger("coterie.turns")
+
+LONGEST_PAUSE = 5.0
+"""Seconds until a disk that failed is tried again."""
 
 T = TypeVar("T")
 ATTEMPTS = 20
@@ -87,6 +91,7 @@ class Turns:
         self.runs = Runs(events)
         self.under_way = UnderWay()
         self._writing: WeakKeyDictionary[Transcript, asyncio.Lock] = WeakKeyDictionary()
+        self._later: set[asyncio.Task[None]] = set()
 
     @property
     def claim_of_ours(self) -> Claim:
@@ -94,19 +99,51 @@ class Turns:
             raise Unavailable("turns run in the gateway; start it with `coterie serve`")
         return self._claim
 
-    async def transact(self, work: Callable[[TurnChange], T], transcript: Transcript | None = None) -> T:
-        """One transaction, and what follows it. `transcript` is that of the session it writes into."""
+    async def transact(
+        self, work: Callable[[TurnChange], T], transcript: Transcript | None = None, *, patient: bool = False
+    ) -> T:
+        """One transaction, and what follows it. `transcript` is that of the session it writes into.
 
-        def change(tx: Transaction) -> tuple[T, TurnChange]:
+        Where the disk did not take what was committed, whoever asked is told so, and what follows comes when it has. A turn
+        is `patient`: it goes on then. So is whoever writes into a transcript, whose next places depend on these.
+        """
+        done: list[tuple[T, TurnChange]] = []
+
+        def change(tx: Transaction) -> None:
             made = TurnChange(self, tx, transcript)
-            return work(made), made
+            done[:] = [(work(made), made)]
 
         # One writer at a time gives out the next places of a transcript.
         async with contextlib.nullcontext() if transcript is None else self._lock(transcript):
-            result, made = await self._store.transact(change)
-            for follow in made.follows:
-                follow()
+            try:
+                await self._store.transact(change)
+            except NotSynced as error:
+                if not patient and transcript is None:
+                    self._follow_later(done[0][1])
+                    raise
+                log.error("a turn must wait: %s", error.message)
+                await self._until_synced()
+            [(result, made)] = done
+            made.follow()
         return result
+
+    def _follow_later(self, made: TurnChange) -> None:
+        async def follow() -> None:
+            await self._until_synced()
+            made.follow()
+
+        task = asyncio.create_task(follow())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _until_synced(self) -> None:
+        pause = 0.1
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                return await self._store.settle()
+            except NotSynced:
+                pause = min(pause * 2, LONGEST_PAUSE)
 
     def within(self, tx: Transaction) -> TurnChange:
         """A part of somebody else's transaction; what follows is theirs to do, on the event loop."""
@@ -173,7 +210,7 @@ class Turns:
                 case Work() as work:
                     return self._begin(change, work, agent_id)
 
-        return await self.transact(take, transcript)
+        return await self.transact(take, transcript, patient=True)
 
     def _begin(self, change: TurnChange, work: Work, agent_id: str) -> Claimed | Again:
         """A new message."""
@@ -289,7 +326,7 @@ class Turns:
             announced = results_for(change.tx, claimed) if found.announced else ()
             return Claimed(session, claimed, announced)
 
-        taken = await self.transact(hand, transcript)
+        taken = await self.transact(hand, transcript, patient=True)
         if taken is not None:
             log.info(
                 "steer: run %s of %s, trace %s, gives way to run %s",
@@ -337,7 +374,7 @@ class Turns:
             if final is not None:
                 change.answered(session, job, final, turn.usage, announced=bool(turn.announced))
 
-        await self.transact(save, turn.transcript)
+        await self.transact(save, turn.transcript, patient=True)
 
     async def begin_and_wait(self, job: TurnJob, reason: WaitReason, begin: Callable[[TurnChange], T]) -> T:
         """A turn waits for what begins in the same transaction.
@@ -350,7 +387,7 @@ class Turns:
             change.wait(job, reason)
             return begun
 
-        return await self.transact(both)
+        return await self.transact(both, patient=True)
 
     async def end(
         self, turn: Running, state: TurnState, reason: str | None, messages: Sequence[Message]
@@ -366,7 +403,7 @@ class Turns:
             change.append(session, messages)
             change.tx.sessions.touch(session.id, now_iso(), snippet(messages))
 
-        await self.transact(save, turn.transcript)
+        await self.transact(save, turn.transcript, patient=True)
 
 
 class Running(Protocol):
