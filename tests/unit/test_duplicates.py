@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.core.duplicates import Found, distinct, essence, same
+from coterie.core.duplicates import distinct, essence, same
 
 LONG = (
     "On the way home Rose told everybody at the harbour that the ferry to the island would leave the old quay"
@@ -97,13 +97,11 @@ def test_another_number_name_or_negation_is_never_the_same(words: list[str]) -> 
 
 
 def test_the_newest_is_shown_in_the_place_of_the_best() -> None:
-    found = [
-        Found(1, essence("The boat is blue"), (1,)),
-        Found(2, "oars", (2,)),
-        Found(3, essence("the boat is blue."), (3,)),
-    ]
-    assert distinct(found, 10) == [(3, 1), (2, 2)]
-    assert distinct(found, 1) == [(3, 1)]
+    texts = {1: "The boat is blue", 2: "oars", 3: "the boat is blue.", 4: "- The boat is blue"}
+    essences = {key: essence(text) for key, text in texts.items()}
+    newness = {1: 1, 2: 9, 3: 3, 4: 2}.__getitem__
+    assert distinct(texts, essences, newness, 10) == [(3, 1), (2, 2)]
+    assert distinct(texts, essences, newness, 1) == [(3, 1)]
 
 
 @pytest.mark.parametrize(

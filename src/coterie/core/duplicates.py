@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 LONGEST = 20_000
 """Characters that are compared; a longer text is the same only as one that is equal."""
@@ -24,25 +24,16 @@ _BULLET = re.compile(r"(?m)^[ \t]*(?:[-*•·]|#{1,6})[ \t]+")
 Key = TypeVar("Key", int, str)
 
 
-class Found(NamedTuple, Generic[Key]):
-    """A text that was found."""
-
-    key: Key
-    essence: str
-    newness: tuple[object, ...]
-    """Of texts that are the same, the one with the highest is shown."""
-
-
-def distinct(found: Iterable[Found[Key]], limit: int) -> list[tuple[Key, Key]]:
+def distinct(
+    found: Iterable[Key], essence: Mapping[Key, str], newness: Callable[[Key], Any], limit: int
+) -> list[tuple[Key, Key]]:
     """Of each group of texts that are the same: which to show, the newest, and which was found first."""
-    groups: dict[str, tuple[Found[Key], Key]] = {}
-    for one in found:
-        known = groups.get(one.essence)
-        if known is None:
-            groups[one.essence] = (one, one.key)
-        elif one.newness > known[0].newness:
-            groups[one.essence] = (one, known[1])
-    return [(shown.key, first) for shown, first in list(groups.values())[:limit]]
+    groups: dict[str, tuple[Key, Key]] = {}
+    for key in found:
+        shown, first = groups.setdefault(essence[key], (key, key))
+        if shown != key and newness(key) > newness(shown):
+            groups[essence[key]] = (key, first)
+    return list(groups.values())[:limit]
 
 
 def same(one: str, other: str) -> bool:

@@ -127,7 +127,7 @@ class Passage:
     pinned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ranked:
     key: int | str
     score: float
@@ -148,6 +148,16 @@ class Known:
 
     def is_common(self, word: str) -> bool:
         return self.total > 20 and self.found_in.get(word, 0) > COMMON * self.total
+
+
+_TEXT: tuple[tuple[Via, ...], ...] = ((), ("near",), ("text",))
+_VIA: dict[tuple[int, bool, bool], tuple[Via, ...]] = {
+    (text, vector, time): (*_TEXT[text], *(("vector",) if vector else ()), *(("time",) if time else ()))
+    for text in (0, 1, 2)
+    for vector in (False, True)
+    for time in (False, True)
+}
+"""By its words itself, or only its neighbours'; by its meaning; by its time."""
 
 
 def rank(
@@ -178,30 +188,26 @@ def rank(
         scores += known_meaning * (MEANING if text else 1.0) * meaning / meaning.max()
     alike = (similar > (UNLIKE if text else 0.0)) & vectors
     near_enough = (nearly >= 0.4) | (similar >= 0.5)
-    timely = np.array([_is_timely(passage, question.times) for passage in passages])
-    scores += TIME * timely
-    scores += PINNED * np.array([passage.pinned for passage in passages])
-    scores += OWN * np.array([passage.own for passage in passages])
-    if text:
-        scores -= QUESTION * np.array([passage.terms.asks for passage in passages])
+    timely = np.zeros(len(passages), bool)
+    if question.times:
+        timely = np.array([any(span.holds(p.moment) for span in question.times) for p in passages])
+        scores += TIME * timely
+    scores += [
+        PINNED * p.pinned + OWN * p.own - (QUESTION if text and p.terms.asks else 0.0) for p in passages
+    ]
     rounded = scores.round(6).tolist()
     order = np.flatnonzero((words > 0) | alike | timely).tolist()
     order.sort(key=lambda place: passages[place].moment, reverse=True)
     order.sort(key=rounded.__getitem__, reverse=True)
+    # Plain lists: a place of an array costs as much to look at as the rest of a line.
+    of_text = np.where(covered > 0, 2, words > 0).tolist()
+    of_vector, of_time, near = alike.tolist(), timely.tolist(), near_enough.tolist()
     found: list[Ranked] = []
     for place in order[:most]:
-        via: tuple[Via, ...] = (
-            *(("text",) if covered[place] else ("near",) if words[place] else ()),
-            *(("vector",) if alike[place] else ()),
-            *(("time",) if timely[place] else ()),
-        )
-        strong = bool(near_enough[place] or (timely[place] and not question.forms))
+        via = _VIA[of_text[place], of_vector[place], of_time[place]]
+        strong = near[place] or (of_time[place] and not question.forms)
         found.append(Ranked(passages[place].key, rounded[place], via, strong))
     return found
-
-
-def _is_timely(passage: Passage, times: Sequence[Span]) -> bool:
-    return bool(times) and any(span.holds(passage.moment) for span in times)
 
 
 def asks(text: str) -> bool:
@@ -250,11 +256,12 @@ def _by_words(
 
     rarity = np.array([known.rarity(word) for word in question.forms])
     groups = list(question.forms.values())
+    found = [p.terms.counts.get for p in passages]
     counts = np.zeros((len(passages), len(groups)))
-    for place, forms in enumerate(groups):
-        for form in forms:
-            here = [p.terms.counts.get(form, 0) for p in passages]
-            np.maximum(counts[:, place], here, out=counts[:, place])
+    if groups:
+        forms = np.array([[get(form, 0) for get in found] for group in groups for form in group], float)
+        first = np.cumsum([0, *map(len, groups[:-1])])
+        counts = np.maximum.reduceat(forms, first).T
     lengths = np.array([float(p.terms.length) for p in passages])
     mine, close, long = counts > 0, counts, lengths
     if around is not None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from coterie.core.duplicates import Found, distinct
+from coterie.core.duplicates import distinct
 from coterie.core.errors import Unavailable
 from coterie.core.fence import speaker
 from coterie.core.memory import Filters, Hit, Reader, Turns
@@ -267,17 +267,20 @@ def _hits(
     """The rows of the best. Near-duplicates collapse into the newest of them, in the place of the best; their rows stay."""
     by_key = {int(one.key): one for one in ranked}
     left, most = list(by_key), limit * DUPLICATES
+    outlines: dict[int, Outline] = {}
+
+    def newness(key: int) -> tuple[object, ...]:
+        """What happened at the time that was asked for comes before what happened later."""
+        return "time" in by_key[key].via, outlines[key].moment, outlines[key].created_at
+
     while True:
-        outlines: dict[int, Outline] = {}
         for start in range(0, len(left), most):
             some = tx.memories.outlines(reader, left[start : start + most])
             outlines |= {n: o for n, o in some.items() if without_file is None or o.file != without_file}
             if len(outlines) >= most:
                 break
         found = [key for key in left if key in outlines][:most]
-        shown = distinct(
-            (Found(key, outlines[key].essence, _newness(outlines[key], by_key[key])) for key in found), limit
-        )
+        shown = distinct(found, {key: outlines[key].essence for key in found}, newness, limit)
         memories = tx.memories.numbered(reader, [key for key, _ in shown])
         gone = {key for key, _ in shown if key not in memories}
         if not gone:
@@ -286,11 +289,6 @@ def _hits(
     return [
         Hit(memories[key], by_key[best].score, by_key[key].via, by_key[best].strong) for key, best in shown
     ]
-
-
-def _newness(outline: Outline, one: Ranked) -> tuple[object, ...]:
-    """What happened at the time that was asked for comes before what happened later."""
-    return "time" in one.via, outline.moment, outline.created_at
 
 
 def _said(seq: int, message: Message, hit: bool, audience: str | None) -> dict[str, Any]:
