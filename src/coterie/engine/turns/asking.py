@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from coterie.core.ports import Model, ModelError, ModelEvent, ModelRequest
+from coterie.core.reply import problem_in
 
 log = logging.getLogger("coterie.model")
 
@@ -65,6 +66,12 @@ class Asking:
             try:
                 async with aclosing(model.stream(request)) as stream:
                     async for event in stream:
+                        if (problem := problem_in(event)) is not None:
+                            raise ModelError(
+                                f"{name} sent something that is not a whole reply: {problem}.",
+                                kind="garbage",
+                                can_retry=True,
+                            )
                         yield event
                 return
             except ModelError as error:
