@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 SPARE_FILES = 500
 """Files that are no connections of clients: the store's, plug-ins', connections to providers."""
+SWITCH_SECONDS = 0.0005
 
 log = logging.getLogger("coterie")
 log.addHandler(logging.NullHandler())  # a command speaks for itself; only `serve` shows the log
@@ -237,6 +238,9 @@ def serve(home: Home, host: str | None, port: int | None, announce: Callable[[Do
         # loaded by now stays: looking through all of it would stop every turn for a tenth of a second.
         gc.set_threshold(20_000, 20, 20)
         gc.freeze()
+        # A thread that computes (an import, a search) keeps the event loop waiting for so long each time that the loop
+        # wants to go on; a request takes several such times.
+        sys.setswitchinterval(SWITCH_SECONDS)
         # The server hands the signal on once it has stopped. It must not end us there: the database is still open.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         with contextlib.suppress(SystemExit):
@@ -288,7 +292,7 @@ class ConfiguredModels:
         model = self._known.get(name)
         if model is None:
             # The first use imports the provider, which takes a while and must not hold up the loop.
-            model = self._known[name] = await on_thread("files", catalog.resolve, name)
+            model = self._known[name] = await on_thread("imports", catalog.resolve, name)
         return model
 
     def describe(self, *, only_usable: bool) -> Sequence[ProviderState]:

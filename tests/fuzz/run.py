@@ -92,4 +92,4 @@ def fuzz(
             raise Finding(f"afterwards the house does not work: {problem!r}") from problem
         world.check()
         size = memory(world.gateway.process.pid) / 1e6
-        return f"{played[0]} cases, /healthz at most {world.slowest * 1000:.0f} ms, {size:.0f} MB at the end"
+    return f"{played[0]} cases, /healthz at most {world.slowest * 1000:.0f} ms, {size:.0f} MB at the end"

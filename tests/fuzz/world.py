@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from tests.fuzz.pulse import Pulse
 from tests.support.gateway import GatewayProcess, Rpc, running
 from tests.support.providers import PROTOCOLS, Said, words
 
@@ -24,7 +22,7 @@ KEY = "TEST_KEY"
 ROSTER = "".join(f"    - {{name: {name}, model: {name}/m}}\n" for name in PROTOCOLS)
 
 
-TRACE = re.compile(r"[^\n]*\nTraceback \(most recent call last\).*?(?=\n20\d\d-|\Z)", re.S)
+TRACE = re.compile(r"[^\n]*\n(?:  \| )?Traceback \(most recent call last\).*?(?=\n20\d\d-|\Z)", re.S)
 NUMBERED = re.compile(rb"go #(\d+)")
 
 
@@ -107,34 +105,20 @@ class World:
         self.gateway = gateway
         self.model = model
         self.home: Path = gateway.home
-        self.slowest = 0.0
-        """Seconds that /healthz took at most."""
         self.scripts: dict[str, bytes] = {}
         """What the first answer to a message is, by the number in it."""
         model.answer = self._scripted
+        self.slowest = 0.0
+        """Seconds that /healthz took at most, once it is over."""
         self.http = gateway.http()
         """One for all: making a client costs more than what is asked with it."""
-        self._patience = patience
-        self._over = threading.Event()
-        self._wrong: list[str] = []
+        self._pulse = Pulse(gateway.url, patience)
         self._read = 0
 
     def _scripted(self, protocol: str, body: bytes) -> bytes:
         found = NUMBERED.findall(body)
         raw = self.scripts.pop(found[-1].decode(), None) if found else None
         return good(protocol) if raw is None else raw
-
-    def watch(self) -> None:
-        """Asks how it is, all the time."""
-        with httpx.Client(base_url=self.gateway.url, timeout=self._patience) as http:
-            while not self._over.wait(0.1):
-                started = time.monotonic()
-                try:
-                    if http.get("/healthz").status_code != 200:
-                        self._wrong.append("/healthz is not 200")
-                except httpx.HTTPError as error:
-                    self._wrong.append(f"/healthz did not answer in {self._patience} s: {error!r}")
-                self.slowest = max(self.slowest, time.monotonic() - started)
 
     def check(self) -> None:
         """Raises what has gone wrong since the last look."""
@@ -146,8 +130,8 @@ class World:
         self._read += len(said.encode("utf-8", "replace"))
         if (trace := TRACE.search(said)) is not None:
             raise Finding(f"in the log: {trace[0][:500]}\n…\n{trace[0][-3000:]}")
-        if self._wrong:
-            raise Finding("; ".join(self._wrong[:3]))
+        if self._pulse.wrong:
+            raise Finding("; ".join(self._pulse.wrong[:3]))
         if (size := memory(self.gateway.process.pid)) > MOST_MEMORY:
             raise Finding(f"the gateway takes {size / 1e6:.0f} MB")
 
@@ -166,9 +150,10 @@ class World:
             assert fact in str(found)
             assert len(rpc.call("agents.list")["agents"]) > len(PROTOCOLS)
 
-    def stop(self) -> None:
-        self._over.set()
+    def stop(self) -> float:
+        """Seconds that /healthz took at most."""
         self.http.close()
+        return self._pulse.stop()
 
 
 def say(rpc: Rpc, session: str, text: str) -> dict[str, Any]:
@@ -194,10 +179,7 @@ def opened(home: Path, patience: float) -> Iterator[World]:
         (home / "agent.yaml").write_text(config(model.url))
         with running(home, TEST_KEY="sk-test-0123456789") as gateway:
             world = World(gateway, model, patience)
-            watcher = threading.Thread(target=world.watch)
-            watcher.start()
             try:
                 yield world
             finally:
-                world.stop()
-                watcher.join()
+                world.slowest = world.stop()

@@ -20,9 +20,10 @@ from coterie.core.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Purpose = Literal["store", "memory", "files", "operations"]
+Purpose = Literal["store", "memory", "files", "operations", "imports"]
 
-SIZES: dict[Purpose, int] = {"store": 8, "memory": 8, "files": 4, "operations": 16}
+SIZES: dict[Purpose, int] = {"store": 8, "memory": 8, "files": 4, "operations": 16, "imports": 1}
+"""One import at a time: several SDKs at once would leave the event loop little."""
 LEFT_BEHIND = 100
 """Calls that were given up and still run. Beyond it no other begins."""
 
