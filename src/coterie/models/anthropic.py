@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import httpx2
 from anthropic import AsyncAnthropic, Timeout
-from anthropic.types.beta import BetaThinkingConfigAdaptiveParam
+from anthropic.types.beta import BetaRawMessageStreamEvent, BetaThinkingConfigAdaptiveParam
 from pydantic_ai import messages as pai
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -18,6 +18,7 @@ from coterie.core.text import well_formed
 from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from coterie.models.pydantic_messages import Form
 from coterie.models.pydantic_model import Address, PydanticModel
+from coterie.models.warming import prepare_events
 
 _REDACTED = "redacted:"
 """Before the signature of a thought that Anthropic keeps hidden; a signature itself holds no colon."""
@@ -48,6 +49,7 @@ class AnthropicMessages(PydanticModel):
             max_retries=0,
             timeout=Timeout(idle_timeout, connect=CONNECT_TIMEOUT),
         )
+        prepare_events("anthropic", BetaRawMessageStreamEvent)
         model = AnthropicModel(name.partition("/")[2], provider=AnthropicProvider(anthropic_client=client))
         super().__init__(name, model, address)
         self._profile = model.profile

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import httpx2
 from google.genai.client import Client
-from google.genai.types import HttpOptions, HttpRetryOptions
+from google.genai.types import GenerateContentConfig, GenerateContentResponse, HttpOptions, HttpRetryOptions
 from pydantic_ai import messages as pai
 from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
 from pydantic_ai.providers.google import GoogleProvider
@@ -18,6 +18,7 @@ from coterie.core.ports import ModelRequest
 from coterie.core.text import well_formed
 from coterie.models.connections import IDLE_TIMEOUT
 from coterie.models.pydantic_model import Address, PydanticModel
+from coterie.models.warming import prepare_models
 
 _SIGNATURE = "thought_signature"
 
@@ -50,6 +51,7 @@ class GoogleGemini(PydanticModel):
                 retry_options=HttpRetryOptions(attempts=1),
             ),
         )
+        prepare_models(GenerateContentConfig, GenerateContentResponse)
         model = GoogleModel(name.partition("/")[2], provider=GoogleProvider(client=client))
         super().__init__(name, model, address)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import httpx2
 from openai import AsyncOpenAI, Timeout
+from openai.types.responses import ResponseStreamEvent
 from pydantic_ai import messages as pai
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
@@ -19,6 +20,7 @@ from coterie.models.connections import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from coterie.models.openai_profile import takes_temperature
 from coterie.models.pydantic_model import Address, PydanticModel
 from coterie.models.responses_wire import request_body
+from coterie.models.warming import prepare_events
 
 _PARAMETERS = ModelRequestParameters()
 OPENAI = "https://api.openai.com/"
@@ -49,6 +51,7 @@ class OpenAIResponses(PydanticModel):
             # The SDK takes them from the environment, to whatever host this is.
             client.organization = None
             client.project = None
+        prepare_events("openai", ResponseStreamEvent)
         model = OpenAIResponsesModel(name.partition("/")[2], provider=OpenAIProvider(openai_client=client))
         super().__init__(name, model, address)
         self._profile = model.profile
