@@ -235,7 +235,14 @@ def test_what_is_no_message(rpc: Rpc, served: GatewayProcess, text: str) -> None
 
 
 def test_bytes_that_are_no_text(served: GatewayProcess) -> None:
-    bodies = [b'{"message": "\xff\xfe"}', b'{"message": "\\ud800"}', b"\x00" * 100, b"[" * 100_000]
+    bodies = [
+        b'{"message": "\xff\xfe"}',
+        b'{"message": "\xed\xa0\x80"}',
+        b'{"message": "a", "idempotencyKey": "\xed\xbf\xbf"}',
+        b'{"message": "\\ud800"}',
+        b"\x00" * 100,
+        b"[" * 100_000,
+    ]
     with served.http() as http:
         for raw in bodies:
             for path in ("/api/sessions/agent:main:dm:nobody/messages", "/v1/chat/completions"):

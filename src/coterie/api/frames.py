@@ -32,7 +32,10 @@ class BadFrame(Exception):
 
 def read_object(text: str | bytes, what: str) -> dict[str, Any]:
     try:
-        data = json.loads(text)
+        # The library reads bytes with halves of surrogate pairs in them, which no UTF-8 has.
+        data = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the {what} is not UTF-8 text") from None
     except (ValueError, RecursionError):
         raise InvalidRequest(f"the {what} is not JSON") from None
     if not isinstance(data, dict):
