@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = (
     ToolCall("c1", "files_read", "{}"),
 )
 FINE = Reply(PARTS, Usage(10, 5, 0, 0.25), "tool_calls")
-WRONG: list[Any] = [7, 1.5, True, [], {}, ["x"], b"x", object(), float("nan"), -1, 2**70]
+WRONG: list[Any] = [7, 1.5, True, [], {}, ["x"], b"x", range(3), float("nan"), -1, 2**70]
 
 
 def test_what_a_model_sends() -> None:
