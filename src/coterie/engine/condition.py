@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coterie.core.clock import now_iso
 from coterie.core.errors import Damaged, Unavailable, of_the_disk
-from coterie.engine.household.folder import TEMPORARY
 from coterie.engine.household.home import Home
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ PROBE = b"\0" * 8_192
 
 def probe_folder(home: Home) -> None:
     """A small file, written, synced and gone again. Raises what the disk says, in words."""
-    path = home.run / f"{TEMPORARY}{uuid.uuid4().hex}"
+    path = home.temporary()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

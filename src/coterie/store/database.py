@@ -213,7 +213,8 @@ class Database:
 
     def checkpoint(self) -> None:
         """Take the log into the file, so that it can begin anew. Nobody waits for that, unless it has grown large."""
-        assert self.file is not None
+        assert self.file is not None and self._watched is not None
+        self._watched.check(at_once=True)  # the log of one file must not go into another
         with self._typed_errors(), _closing(sqlite3.connect(self.file, timeout=0.2)) as connection:
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -234,8 +235,13 @@ class Database:
         try:
             if self._watched is not None:
                 self._watched.check()
-            with typed_errors():
-                yield
+            try:
+                with typed_errors():
+                    yield
+            except Unavailable as error:
+                if self._watched is not None and not isinstance(error, Busy):
+                    self._watched.check(at_once=True)  # a file that went away a moment ago cannot be opened
+                raise
         except Damaged as error:
             self._damage = error.message
             raise

@@ -19,9 +19,9 @@ class WatchedFile:
         self._identity = self._look()
         self._next = 0.0
 
-    def check(self) -> None:
+    def check(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next and not at_once:
             return
         found = self._look()
         if found is None or found[:2] != (self._identity or found)[:2]:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import Unavailable
+from coterie.engine.household.folder import TEMPORARY
 
 ENVIRONMENT = "COTERIE_HOME"
 
@@ -165,6 +167,17 @@ class Home:
             os.close(descriptor)
         return False
 
+    def temporary(self) -> Path:
+        """A new name in run/, which says whose it is."""
+        return self.run / f"{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex}"
+
+    def sweep(self) -> None:
+        """Remove what processes left in run/ that were killed; others may be writing theirs now."""
+        for path in self.run.glob(f"{TEMPORARY}*"):
+            pid = path.name.removeprefix(TEMPORARY).partition("-")[0]
+            if pid.isdecimal() and not _is_alive(int(pid)):
+                path.unlink(missing_ok=True)
+
     def running_gateway(self) -> dict[str, Any] | None:
         """What run/gateway.json says, if the process that wrote it still holds the engine."""
         try:
@@ -172,6 +185,16 @@ class Home:
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) and "url" in found and self.engine_is_held() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 @contextmanager

@@ -10,12 +10,10 @@ import json
 import os
 import shutil
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import Damaged, Unavailable
-from coterie.engine.household.folder import TEMPORARY
 from coterie.engine.household.home import Home
 from coterie.store.log_file import trouble_in_log
 
@@ -34,12 +32,13 @@ def read(home: Home) -> dict[str, Any]:
 
 
 def write(home: Home, **facts: Any) -> None:
-    temporary = home.life.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")  # many commands may come first at once
+    temporary = home.temporary()  # many commands may come first at once
     with temporary.open("w") as file:
         file.write(json.dumps(facts) + "\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(home.life)
+    home.sweep()
 
 
 def lived(home: Home) -> bool:

@@ -24,7 +24,6 @@ from coterie.config import Config, ConfigError
 from coterie.core.errors import Conflict, Damaged, Unavailable
 from coterie.engine.household import life
 from coterie.engine.household.backup import BEFORE, STAGING, Backup, in_words, opened, sync_folder
-from coterie.engine.household.folder import TEMPORARY
 from coterie.engine.household.home import Home
 from coterie.engine.household.place import database_file, database_url, url_in
 from coterie.store.copies import Facts, check_dump, check_sqlite, load_postgresql
@@ -227,7 +226,7 @@ def _keep_postgresql(url: str, aside: Path) -> None:
 
 
 def _write_plan(home: Home, plan: Plan) -> None:
-    temporary = home.run / f"{TEMPORARY}{uuid.uuid4().hex}"
+    temporary = home.temporary()
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(plan), file)
