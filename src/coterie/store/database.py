@@ -213,7 +213,8 @@ class Database:
 
     def checkpoint(self) -> None:
         """Take the log into the file, so that it can begin anew. Nobody waits for that, unless it has grown large."""
-        assert self.file is not None and self._watched is not None
+        assert self.file is not None
+        assert self._watched is not None
         self._watched.check(at_once=True)  # the log of one file must not go into another
         with self._typed_errors(), _closing(sqlite3.connect(self.file, timeout=0.2)) as connection:
             connection.execute("PRAGMA synchronous=NORMAL")
