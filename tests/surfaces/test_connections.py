@@ -104,6 +104,8 @@ def test_no_more_connections_than_there_are_places(home: Path) -> None:
         lines = [stack.enter_context(reach(gateway)) for _ in range(40)]
         answers = [line.recv(1000) for line in lines[-20:]]
         assert all(b"503" in answer and b"UNAVAILABLE" in answer for answer in answers)
+        # On a busy machine some of the silent ones were given up by now, and left a place.
+        lines += [stack.enter_context(reach(gateway)) for _ in range(20)]
         assert refused(lambda: gateway.socket().close())
         said = [line for line in gateway.log.read_text().splitlines() if "more than 12 connections" in line]
         assert len(said) == 1
