@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -229,6 +231,12 @@ WORDS = sorted({word for language in LANGUAGES.values() for phrase in language.p
 
 
 NUMERALS = [chr(c) for c in range(0x110000) if chr(c).isnumeric()]
+
+
+def test_any_two_words_for_time_can_stand_side_by_side() -> None:
+    chosen = random.Random(7).sample(WORDS, 150)
+    for one, other in itertools.product(chosen, WORDS):
+        spans(f"{one} {other}", TODAY)
 
 
 def test_numerals_of_every_script_are_read_or_passed_over() -> None:

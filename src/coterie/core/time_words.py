@@ -405,7 +405,8 @@ class _Reading:
                 return [month_of(year.year, month.value)], end + 1
             return [self._turn(month_of, month.value, rel.value)], end
         season = thing.of("season")
-        assert season is not None
+        if season is None:
+            return None  # a part of a day that is yet to come, or a word that is also something else
         return [self._turn(season_of, season.value, rel.value)], end
 
     def _calendar(self, place: int, alone: bool) -> tuple[list[Span], int] | None:
